@@ -1,0 +1,1 @@
+"""Datasets: reading, writing, cleaning, normalising, augmenting and pairing episodes."""
