@@ -123,14 +123,14 @@ def read_json(path: Path, error: type[BadInput] = BadInput) -> Any:
 
 
 def record_run(folder: Path, config: object, seeds: Mapping[str, int]) -> None:
-    """Write ``run.json``: the resolved config, seeds, command, commit and versions behind a folder of results."""
+    """Write ``run.json``: config, seeds, command, commit and versions behind a folder of results."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "run.json", {"config": to_dict(config), "seeds": dict(seeds), **provenance()})
 
 
 def provenance() -> dict[str, Any]:
     """Which code, on what machine, by which command, when: what every figure carries."""
-    packages = {}
+    packages: dict[str, str | None] = {}
     for name in ("hostbot", "torch", "numpy", "av", "pyarrow"):
         try:
             packages[name] = metadata.version(name)
