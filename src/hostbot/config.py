@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import platform
+import reprlib
 import subprocess
 import sys
 import types
@@ -44,7 +45,7 @@ def _plain(value: Any) -> Any:
 def from_dict(cls: type[T], values: object, where: str = "config") -> T:
     """A config from JSON values, strictly: unknown, missing and wrongly typed entries are refused."""
     if not isinstance(values, Mapping):
-        raise BadInput(f"{where} must be an object with the fields of {cls.__name__}, got {values!r}")
+        raise BadInput(f"{where} must be an object with the fields of {cls.__name__}, got {reprlib.repr(values)}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(values) - set(fields)):
         raise BadInput(f"{where} has unknown field(s) {', '.join(unknown)}; known are {', '.join(fields)}")
@@ -94,7 +95,7 @@ def _first_fitting(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _checked(fits: bool, value: Any, where: str, expected: str) -> Any:
     if not fits:
-        raise BadInput(f"{where} must be {expected}, got {value!r}")
+        raise BadInput(f"{where} must be {expected}, got {reprlib.repr(value)}")
     return value
 
 
