@@ -45,7 +45,9 @@ def _plain(value: Any) -> Any:
 def from_dict(cls: type[T], values: object, where: str = "config") -> T:
     """A config from JSON values, strictly: unknown, missing and wrongly typed entries are refused."""
     if not isinstance(values, Mapping):
-        raise BadInput(f"{where} must be an object with the fields of {cls.__name__}, got {reprlib.repr(values)}")
+        raise BadInput(
+            f"{where} must be an object with the fields of {cls.__name__}, got {reprlib.repr(values)}"
+        )
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(values) - set(fields)):
         raise BadInput(f"{where} has unknown field(s) {', '.join(unknown)}; known are {', '.join(fields)}")
