@@ -35,9 +35,7 @@ def unpack(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
     if len(data) > max_bytes:
         raise BadMessage(f"a message of {len(data)} bytes is over the limit of {max_bytes}")
     try:
-        return msgpack.unpackb(
-            data, object_hook=_untag, strict_map_key=False, max_buffer_size=max(1, len(data))
-        )
+        return msgpack.unpackb(data, object_hook=_untag, strict_map_key=False)
     except BadMessage:
         raise
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as reason:
