@@ -1,0 +1,321 @@
+"""Exact random access into a video file.
+
+A frame is found in a table of timestamps, decoded forward from the keyframe before it, and checked: each
+frame from there on must come out of the decoder, in order, unflagged. What that cannot catch: a flip inside coded picture data that is still a valid picture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import av
+import numpy as np
+from av.sidedata.sidedata import Type as SideDataType
+from jaxtyping import Float64
+
+from hostbot.types import BadInput, VideoError
+from hostbot.video.colour import Colour, hdr_transfer
+from hostbot.video.fit import Size
+from hostbot.video.limits import PathLike, VideoLimits, bad
+from hostbot.video.reader import Reader, VideoInfo
+from hostbot.video.source import STRICT, check_crc32, open_container, telling, video_stream
+from hostbot.video.table import FrameTable, build_table
+
+_CHEAPER_TO_DECODE = 12
+"""Frames ahead up to which decoding on beats seeking to a later keyframe."""
+
+_inherited: list[object] = []
+"""Containers of a parent process: closing them in a forked child would wait for threads that are not there."""
+
+
+class VideoReader(Reader):
+    """A video file open for exact random access.
+
+    The container and the decoder stay open between calls, so frames asked for in ascending order never cost a
+    seek within a group of pictures. Forked and pickled readers open the file again in their own process.
+
+    Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped bit
+    does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
+    Matroska recording of unknown length or an MPEG-TS file cut between two packets is shorter but whole. Only
+    ``crc32``, the checksum recorded when the file was written, catches those; with it, every change is caught.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        threads: int = 1,
+        crc32: int | None = None,
+        limits: VideoLimits | None = None,
+        background: Colour = (0, 0, 0),
+    ) -> None:
+        super().__init__(path, limits or VideoLimits(), background)
+        if not 1 <= threads <= 64:
+            raise BadInput(f"decoder threads are 1 to 64, got {threads}")
+        self.threads = threads
+        self.crc32 = crc32
+        self._container: av.container.InputContainer | None = None
+        self._closed = False
+        self._coded_size: Size | None = None
+        self._open()
+        try:
+            self.table = self._build_table()
+            _ = self.info
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def times_s(self) -> Float64[np.ndarray, " T"]:
+        """When each frame appears, from 0.0."""
+        return self._times_s
+
+    @cached_property
+    def _times_s(self) -> Float64[np.ndarray, " T"]:
+        return self.table.times_s()
+
+    @property
+    def _tolerance_s(self) -> float:
+        return float(self.table.time_base) / 2
+
+    @property
+    def info(self) -> VideoInfo:
+        """What the file says of itself; the first call decodes one frame, for rotation lives there."""
+        return self._info
+
+    @cached_property
+    def _info(self) -> VideoInfo:
+        _, picture = next(self._pictures([0]))
+        return describe(self.path, self._stream, picture, self.table, bool(self._live().streams.audio))
+
+    def close(self) -> None:
+        """Give back the file and the decoder, now."""
+        self._closed = True
+        self._pending.clear()
+        if self._container is not None and self._pid == os.getpid():
+            self._container.close()
+        self._container = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in ("_container", "_stream", "_packets", "_pending", "_converter"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        Reader.__init__(self, self.path, self.limits, self.background)
+        self._container = None
+        self._pending = deque()
+
+    def _open(self) -> None:
+        if self.crc32 is not None:
+            open_container(self.path, self.limits).close()
+            check_crc32(self.path, self.crc32)
+        self._container = open_container(self.path, self.limits)
+        self._stream = video_stream(self.path, self._container, self.limits)
+        context = self._stream.codec_context
+        context.options = STRICT | {"max_pixels": str(self.limits.max_pixels)}
+        context.thread_count = self.threads
+        context.thread_type = "SLICE" if self.threads == 1 else "AUTO"
+        self._pid = os.getpid()
+        self._packets: Iterator[av.Packet] | None = None
+        self._pending: deque[tuple[int, av.VideoFrame]] = deque()
+        self._next = 0
+        self._begun_at = 0
+        self._begun_pts = 0
+
+    def _build_table(self, trust_index: bool = True) -> FrameTable:
+        with telling(self.path, "reading its packets"):
+            return build_table(self.path, self._live(), self._stream, self.limits, trust_index=trust_index)
+
+    def _live(self) -> av.container.InputContainer:
+        """The open container of this process."""
+        if self._closed:
+            raise BadInput(f"the reader of {str(self.path)!r} is closed; open it again")
+        if self._container is None or self._pid != os.getpid():
+            _inherited.append((self._container, self.__dict__.get("_packets"), list(self._pending)))
+            self._open()
+        assert self._container is not None
+        return self._container
+
+    def _pictures(self, indices: Sequence[int]) -> Iterator[tuple[int, av.VideoFrame]]:
+        for index in indices:
+            yield index, self._picture(index)
+
+    def _picture(self, index: int) -> av.VideoFrame:
+        self._live()
+        try:
+            return self._decode_to(index)
+        except _Reordered:
+            self._live().close()
+            self._open()
+            self.table = self._build_table(trust_index=False)
+            self.__dict__.pop("_times_s", None)
+            return self._decode_to(index)
+
+    def _decode_to(self, index: int) -> av.VideoFrame:
+        begin = self.table.keyframe_before(index)
+        if self._packets is None or index < self._next or begin > self._next + _CHEAPER_TO_DECODE:
+            self._seek(begin)
+        while True:
+            found, picture = self._advance()
+            if found == index:
+                return picture
+
+    def _advance(self) -> tuple[int, av.VideoFrame]:
+        """The next frame in display order; a missing one is an error, never the next one in its stead."""
+        while not self._pending:
+            self._decode_packet()
+        index, picture = self._pending.popleft()
+        if index != self._next:
+            raise self._lost(self._next)
+        self._next = index + 1
+        return index, picture
+
+    def _lost(self, index: int) -> VideoError:
+        self._packets = None
+        return bad(
+            self.path, f"is damaged: frame {index} of {len(self.table)} cannot be decoded; copy it again"
+        )
+
+    def _decode_packet(self) -> None:
+        """Feed the decoder one packet and number what comes out."""
+        assert self._packets is not None
+        doing = f"decoding frame {self._next} of {len(self.table)}"
+        try:
+            with telling(self.path, doing):
+                packet = next(self._packets, None)
+                if packet is None or self._next >= len(self.table):
+                    raise self._lost(self._next)
+                if packet.is_corrupt:
+                    raise self._lost(self._next)
+                if self._skip(packet):
+                    return
+                pictures = self._stream.codec_context.decode(packet if packet.size else None)
+        except VideoError:
+            self._packets = None
+            raise
+        for picture in pictures:
+            self._number(picture)
+
+    def _skip(self, packet: av.Packet) -> bool:
+        """Leading pictures of the keyframe we began at need frames from before it; nobody asked for them."""
+        if packet.size == 0:
+            return packet.dts is not None
+        if self.table.by_order:
+            return False
+        if self.table.from_index and packet.pts != packet.dts and not packet.is_discard:
+            raise _Reordered
+        return packet.pts is None or packet.pts < self._begun_pts
+
+    def _number(self, picture: av.VideoFrame) -> None:
+        self._coded_size = self._coded_size or (picture.height, picture.width)
+        last = self._pending[-1][0] if self._pending else self._next - 1
+        index = last + 1 if self.table.by_order else self.table.find(picture.pts, last)
+        if index is None or index < self._begun_at:
+            return
+        if picture.is_corrupt:
+            raise self._lost(index)
+        size = (picture.height, picture.width)
+        if size != self._coded_size:
+            raise bad(
+                self.path, f"changes size at frame {index}, from {self._coded_size} to {size}; convert it"
+            )
+        self._pending.append((index, picture))
+
+    def _seek(self, begin: int) -> None:
+        """Place the demuxer at the packet of keyframe ``begin``, or at an earlier one where seeking overshoots."""
+        self._pending.clear()
+        keys = self.table.keyframes
+        landed: int | None = None
+        with telling(self.path, f"seeking to frame {begin}"):
+            for place in range(int(np.searchsorted(keys, begin)), -1, -1):
+                key = int(keys[place]) if place > 0 else 0
+                self._live().seek(int(self.table.pts[key]), stream=self._stream)
+                landed = self._land()
+                if landed is not None and landed <= key:
+                    break
+            else:  # MPEG-TS may have no way back to its first packet but opening it anew
+                self._live().close()
+                self._open()
+                landed = self._land()
+        if landed is None or landed > begin:
+            raise self._lost(begin)
+        self._begun_at = self._next = landed
+
+    def _land(self) -> int | None:
+        """Read on to the first keyframe, keep it for decoding, and say which frame it is."""
+        packets = self._live().demux(self._stream)
+        for packet in packets:
+            if not packet.size:
+                break
+            if packet.is_keyframe or self.table.by_order:
+                self._packets = _with_first(packet, packets)
+                self._begun_pts = packet.pts or 0
+                return 0 if self.table.by_order else int(np.searchsorted(self.table.pts, self._begun_pts))
+        return None
+
+
+class _Reordered(Exception):
+    """The index was taken for display order, and a packet says otherwise."""
+
+
+def _with_first(first: av.Packet, rest: Iterator[av.Packet]) -> Iterator[av.Packet]:
+    yield first
+    yield from rest
+
+
+def orientation(path: PathLike, picture: av.VideoFrame) -> tuple[int, bool]:
+    """Counter-clockwise degrees and mirroring that the display matrix of a frame asks for."""
+    side_data = picture.side_data.get(SideDataType.DISPLAYMATRIX)
+    if side_data is None:
+        return 0, False
+    a, b, _, c, d, *_ = np.frombuffer(bytes(side_data), np.int32).astype(np.float64) / 65536
+    if a == b == c == d == 0:
+        return 0, False
+    mirrored = a * d - b * c < 0
+    along = (-a, -b) if mirrored else (a, b)
+    angle = np.degrees(np.arctan2(-along[1], along[0])) % 360
+    turns = round(angle / 90)
+    if abs(angle - 90 * turns) > 1:
+        raise bad(
+            path, f"asks to be turned by {angle:.0f} degrees; only quarter turns can be shown, convert it"
+        )
+    return turns % 4 * 90, bool(mirrored)
+
+
+def describe(
+    path: PathLike,
+    stream: av.video.stream.VideoStream,
+    picture: av.VideoFrame,
+    table: FrameTable,
+    has_audio: bool,
+) -> VideoInfo:
+    """Gather what the header, the table and the first picture say."""
+    rotation, mirrored = orientation(path, picture)
+    aspect = stream.sample_aspect_ratio or Fraction(1)
+    if not Fraction(1, 16) <= aspect <= 16:
+        raise bad(path, f"claims pixels of shape {aspect}; record or export it again")
+    height, width = picture.height, max(1, round(picture.width * aspect))
+    if rotation % 180:
+        height, width = width, height
+    return VideoInfo(
+        width=width,
+        height=height,
+        codec=stream.codec_context.codec.canonical_name,
+        num_frames=len(table),
+        duration_s=table.duration_s,
+        fps=len(table) / table.duration_s,
+        is_variable_rate=table.is_variable_rate,
+        rotation=rotation,
+        is_mirrored=mirrored,
+        bit_depth=max(component.bits for component in picture.format.components),
+        hdr=hdr_transfer(picture.color_trc),
+        has_audio=has_audio,
+    )
