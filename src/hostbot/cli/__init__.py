@@ -1,6 +1,6 @@
 """The one command, ``hostbot``; its verbs follow the data.
 
-Each group of verbs is a module beside this one, imported only when it is called, so that ``hostbot data info``
+Each group of verbs is a module beside this one, imported only when called, so that ``hostbot data info``
 never waits for torch. A verb is a frozen dataclass: its fields are the flags, its docstrings the help, its
 ``run`` the work. A user's mistake ends in one sentence on stderr and exit code 2; Ctrl-C in exit code 130.
 """
