@@ -1,8 +1,8 @@
 """A folder of people's videos as a dataset of demonstrations: one view, no actions.
 
 Two layouts: ``<task>/<clip>.mp4``, where the task's instruction is in ``<task>/instruction.txt`` or is the
-folder's name with spaces for underscores; or ``<clip>.mp4`` beside ``<clip>.txt``, which holds it. Clips of any
-rate and size are read at one control rate.
+folder's name with spaces for underscores; or ``<clip>.mp4`` beside ``<clip>.txt``, which holds it. Clips of
+any rate and size are read at one control rate.
 """
 
 from __future__ import annotations
