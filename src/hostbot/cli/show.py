@@ -33,7 +33,7 @@ def print_json(value: object) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table on stdout; numbers to the right."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold", show_header=any(columns))
     body = [list(row) for row in rows]
     for place, column in enumerate(columns):
         numeric = bool(body) and all(isinstance(row[place], (int, float)) for row in body)

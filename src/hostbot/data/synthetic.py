@@ -39,7 +39,7 @@ def move(task: str, rng: np.random.Generator, num_frames: int) -> Motion:
     """One execution of a task at its own pace: reach, grasp, carry, release, withdraw."""
     words = task.split()
     colour, goal = words[2], words[6]
-    starts = {name: rng.uniform((0.28, 0.3), (0.72, 0.7)) for name in COLOURS}
+    starts = _apart(rng)
     side = 0 if starts[colour][0] < 0.5 else 1
     rest = np.array([[0.12, 0.92], [0.88, 0.92]])
     target = np.array(GOALS[goal]) + rng.normal(0, 0.015, 2)
@@ -56,7 +56,7 @@ def move(task: str, rng: np.random.Generator, num_frames: int) -> Motion:
     hands[:, side] = hand
     frames = np.minimum(np.round(keys * (num_frames - 1)).astype(int), num_frames - 1)
     holding = (np.arange(num_frames) >= frames[2]) & (np.arange(num_frames) < frames[4])
-    discs = {name: np.repeat(start[None], num_frames, 0) for name, start in starts.items()}
+    discs = {n: np.repeat(start[None], num_frames, 0) for n, start in starts.items() if n != colour}
     discs[colour] = np.where(
         holding[:, None], hand, np.where(clock[:, None] < keys[2], starts[colour], target)
     )
@@ -65,6 +65,15 @@ def move(task: str, rng: np.random.Generator, num_frames: int) -> Motion:
     names = ("start", "contact", "grasp", "arrive", "release", "end")
     events = tuple(Event(name=n, frame=int(f)) for n, f in zip(names, frames, strict=True))
     return Motion(hands, closed, discs, events)
+
+
+def _apart(rng: np.random.Generator) -> dict[str, Float[np.ndarray, " 2"]]:
+    """A place for every disc, none on another."""
+    while True:
+        places = rng.uniform((0.26, 0.28), (0.74, 0.72), size=(len(COLOURS), 2))
+        gaps = np.linalg.norm(places[:, None] - places[None], axis=-1) + np.eye(len(places))
+        if gaps.min() > 0.13:
+            return dict(zip(COLOURS, places, strict=True))
 
 
 def _ease(low: float, high: float, steps: int) -> Float[np.ndarray, " K"]:

@@ -21,6 +21,8 @@ from hostbot.types import BadInput, Image
 from hostbot.video.fit import Size, check_size
 from hostbot.video.limits import PathLike, bad
 
+# SVT-AV1 prints to stderr past FFmpeg's own log; 1 keeps its errors.
+os.environ.setdefault("SVT_LOG", "1")
 VideoCodec = Literal["h264", "hevc", "av1"]
 _ENCODERS: dict[VideoCodec, tuple[str, int, dict[str, str]]] = {
     "h264": ("libx264", 18, {"preset": "veryfast", "bf": "0"}),
