@@ -1,7 +1,7 @@
 """Exact random access into a video file.
 
 A frame is found in a table of timestamps, decoded forward from the keyframe before it, and checked: each
-frame from there on must come out of the decoder, in order, unflagged. What that cannot catch: a flip inside coded picture data that is still a valid picture.
+frame from there on must come out of the decoder, in order and unflagged.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import av
 import numpy as np
-from av.sidedata.sidedata import Type as SideDataType
 from jaxtyping import Float64
 
 from hostbot.types import BadInput, VideoError
@@ -30,17 +29,17 @@ _CHEAPER_TO_DECODE = 12
 """Frames ahead up to which decoding on beats seeking to a later keyframe."""
 
 _inherited: list[object] = []
-"""Containers of a parent process: closing them in a forked child would wait for threads that are not there."""
+"""A parent process's containers: closing them in a forked child would wait for threads that are not there."""
 
 
 class VideoReader(Reader):
     """A video file open for exact random access.
 
-    The container and the decoder stay open between calls, so frames asked for in ascending order never cost a
-    seek within a group of pictures. Forked and pickled readers open the file again in their own process.
+    The container and the decoder stay open between calls, so frames asked for in ascending order never cost
+    a seek within a group of pictures. Forked and pickled readers open the file again in their own process.
 
-    Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped bit
-    does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
+    Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped
+    bit does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
     Matroska recording of unknown length or an MPEG-TS file cut between two packets is shorter but whole. Only
     ``crc32``, the checksum recorded when the file was written, catches those; with it, every change is caught.
     """
@@ -62,6 +61,7 @@ class VideoReader(Reader):
         self._container: av.container.InputContainer | None = None
         self._closed = False
         self._coded_size: Size | None = None
+        self._pending: deque[tuple[int, av.VideoFrame]] = deque()
         self._open()
         try:
             self.table = self._build_table()
@@ -81,7 +81,7 @@ class VideoReader(Reader):
 
     @property
     def _tolerance_s(self) -> float:
-        return float(self.table.time_base) / 2
+        return self.table.rounding_s
 
     @property
     def info(self) -> VideoInfo:
@@ -124,8 +124,8 @@ class VideoReader(Reader):
         context.thread_count = self.threads
         context.thread_type = "SLICE" if self.threads == 1 else "AUTO"
         self._pid = os.getpid()
-        self._packets: Iterator[av.Packet] | None = None
-        self._pending: deque[tuple[int, av.VideoFrame]] = deque()
+        self._packets: Iterator[av.Packet[Any]] | None = None
+        self._pending = deque()
         self._next = 0
         self._begun_at = 0
         self._begun_pts = 0
@@ -204,20 +204,20 @@ class VideoReader(Reader):
         for picture in pictures:
             self._number(picture)
 
-    def _skip(self, packet: av.Packet) -> bool:
+    def _skip(self, packet: av.Packet[Any]) -> bool:
         """Leading pictures of the keyframe we began at need frames from before it; nobody asked for them."""
         if packet.size == 0:
             return packet.dts is not None
         if self.table.by_order:
             return False
-        if self.table.from_index and packet.pts != packet.dts and not packet.is_discard:
+        if self.table.from_index and packet.pts != packet.dts:
             raise _Reordered
         return packet.pts is None or packet.pts < self._begun_pts
 
     def _number(self, picture: av.VideoFrame) -> None:
         self._coded_size = self._coded_size or (picture.height, picture.width)
         last = self._pending[-1][0] if self._pending else self._next - 1
-        index = last + 1 if self.table.by_order else self.table.find(picture.pts, last)
+        index = last + 1 if self.table.by_order else self.table.find(picture.pts or 0, last)
         if index is None or index < self._begun_at:
             return
         if picture.is_corrupt:
@@ -230,7 +230,7 @@ class VideoReader(Reader):
         self._pending.append((index, picture))
 
     def _seek(self, begin: int) -> None:
-        """Place the demuxer at the packet of keyframe ``begin``, or at an earlier one where seeking overshoots."""
+        """Place the demuxer at keyframe ``begin``, or at an earlier one where seeking overshoots."""
         self._pending.clear()
         keys = self.table.keyframes
         landed: int | None = None
@@ -255,6 +255,8 @@ class VideoReader(Reader):
         for packet in packets:
             if not packet.size:
                 break
+            if self.table.from_index and packet.pts != packet.dts:
+                raise _Reordered
             if packet.is_keyframe or self.table.by_order:
                 self._packets = _with_first(packet, packets)
                 self._begun_pts = packet.pts or 0
@@ -266,14 +268,14 @@ class _Reordered(Exception):
     """The index was taken for display order, and a packet says otherwise."""
 
 
-def _with_first(first: av.Packet, rest: Iterator[av.Packet]) -> Iterator[av.Packet]:
+def _with_first(first: av.Packet[Any], rest: Iterator[av.Packet[Any]]) -> Iterator[av.Packet[Any]]:
     yield first
     yield from rest
 
 
 def orientation(path: PathLike, picture: av.VideoFrame) -> tuple[int, bool]:
     """Counter-clockwise degrees and mirroring that the display matrix of a frame asks for."""
-    side_data = picture.side_data.get(SideDataType.DISPLAYMATRIX)
+    side_data: Any = cast(Any, picture.side_data).get("DISPLAYMATRIX")
     if side_data is None:
         return 0, False
     a, b, _, c, d, *_ = np.frombuffer(bytes(side_data), np.int32).astype(np.float64) / 65536

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import av
 import numpy as np
 from av.video.frame import PictureType
-from av.video.reformatter import Colorspace, ColorRange, Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.stream import VideoStream
 
 from hostbot.types import BadInput, Image
 from hostbot.video.fit import Size, check_size
@@ -56,7 +58,7 @@ class VideoWriter:
             self._container = av.open(
                 os.fspath(self._temporary), "w", format="mp4", options={"movflags": "+faststart"}
             )
-            self._stream = self._container.add_stream(encoder, rate=self._rate)
+            self._stream = cast(VideoStream, self._container.add_stream(encoder, rate=self._rate))
             self._configure(options | {"crf": str(default_crf if crf is None else crf)}, gop, threads)
         except BaseException as error:
             self.abort()
@@ -90,7 +92,7 @@ class VideoWriter:
         context.open()
 
     def write(self, frame: Image, *, keyframe: bool = False) -> None:
-        """Append a uint8 RGB frame; ``keyframe`` makes it a place where readers can start (an episode's first)."""
+        """Append a uint8 RGB frame; ``keyframe`` lets readers start there."""
         if self._container is None:
             raise BadInput(f"the writer of {str(self.path)!r} is closed; open another")
         if frame.dtype != np.uint8 or frame.shape != (*self.size, 3):
@@ -133,10 +135,8 @@ class VideoWriter:
         """Stop, and remove what was written."""
         container, self._container = self._container, None
         if container is not None:
-            try:
+            with suppress(av.FFmpegError, OSError):
                 container.close()
-            except (av.FFmpegError, OSError):
-                pass
         self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
