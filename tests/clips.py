@@ -107,7 +107,7 @@ RECIPES: dict[str, dict[str, object]] = {
         "codec": "libx264",
         "options": {"x264-params": "open-gop=1:bframes=3:keyint=12:b-pyramid=2:scenecut=0"},
     },
-    "h264_plain.mp4": {"codec": "libx264", "options": {"bf": "0", "g": "10"}},
+    "h264_plain.mp4": {"codec": "libx264", "options": {"bf": "0", "g": "10", "sc_threshold": "0"}},
     "h264_fragmented.mp4": {
         "codec": "libx264",
         "options": {"bf": "2", "g": "10"},
@@ -128,7 +128,7 @@ RECIPES: dict[str, dict[str, object]] = {
     "h264_odd.mp4": {"codec": "libx264", "size": (95, 161), "pix_fmt": "yuv444p", "options": {"g": "12"}},
     "hevc.mp4": {"codec": "libx265", "options": {"x265-params": X265}},
     "vp9.webm": {"codec": "libvpx-vp9", "options": {"g": "12", "deadline": "realtime", "cpu-used": "8"}},
-    "av1.mp4": {"codec": "libsvtav1", "options": {"g": "12", "preset": "12"}},
+    "av1.mp4": {"codec": "libsvtav1", "options": {"g": "12", "preset": "8", "crf": "10"}},
     "mpeg4.avi": {"codec": "mpeg4", "options": {"bf": "2", "g": "12", "q": "4"}},
     "mpeg4.mp4": {"codec": "mpeg4", "options": {"bf": "2", "g": "12", "q": "4"}},
     "mjpeg.avi": {"codec": "mjpeg", "pix_fmt": "yuvj420p"},

@@ -80,10 +80,14 @@ def test_a_jump_backward_seeks_and_a_step_forward_does_not(
         reader.frames([2, 3, 9, 12, 15])
         reader.frames([16, 19])
         assert seeks == []
+        reader.frames([21])
+        assert seeks == []
+        reader.frames([3])
+        assert seeks == [0]
         reader.frames([35])
-        assert seeks == [30]
+        assert seeks == [0, 30]
         reader.frames([34])
-        assert seeks == [30, 30]
+        assert seeks == [0, 30, 30]
 
 
 def test_an_index_that_hides_reordering_is_not_trusted(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,31 @@ class VideoReader(Reader):
         begin = self.table.keyframe_before(index)
         if self._packets is None or index < self._next or begin > self._next + _CHEAPER_TO_DECODE:
             self._seek(begin)
+        try:
+            return self._advance_to(index)
+        except VideoError:
+            if self._begun_at == 0:
+                raise
+        return self._decode_from_further_back(index)
+
+    def _decode_from_further_back(self, index: int) -> av.VideoFrame:
+        """Begin earlier and earlier: not at every H.264 keyframe of open groups can a strict decoder begin."""
+        failed = self._begun_at
+        back = 1
+        while True:
+            place = max(0, int(np.searchsorted(self.table.keyframes, failed)) - back)
+            self._seek(int(self.table.keyframes[place]) if place else 0)
+            try:
+                picture = self._advance_to(index)
+            except VideoError:
+                if self._begun_at == 0:
+                    raise
+                back *= 2
+            else:
+                self.table = self.table.without_keyframe(failed)
+                return picture
+
+    def _advance_to(self, index: int) -> av.VideoFrame:
         while True:
             found, picture = self._advance()
             if found == index:

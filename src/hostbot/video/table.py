@@ -64,6 +64,12 @@ class FrameTable:
         """Numbers of the frames where decoding can begin."""
         return np.flatnonzero(self.keyframe)
 
+    def without_keyframe(self, index: int) -> FrameTable:
+        """The same table, with decoding never begun at ``index``."""
+        keyframe = self.keyframe.copy()
+        keyframe[index] = False
+        return replace(self, keyframe=keyframe)
+
     def find(self, pts: int, after: int) -> int | None:
         """Number of the frame shown at ``pts``; of several shown at once, the first one past ``after``."""
         index = int(np.searchsorted(self.pts, pts))
