@@ -46,6 +46,7 @@ BASES: dict[str, dict[str, object]] = {
     "h264.mkv": {"codec": "libx264", "options": X264 | {"bf": "2"}},
     "h264.ts": {"codec": "libx264", "options": X264 | {"bf": "2"}},
     "hevc.mp4": {"codec": "libx265", "options": {"x265-params": X265}, "muxer": FAST},
+    "hevc_hashed.mp4": {"codec": "libx265", "options": {"x265-params": X265 + ":hash=1"}, "muxer": FAST},
     "vp9.webm": {"codec": "libvpx-vp9", "options": {"g": "8", "deadline": "realtime", "cpu-used": "8"}},
     "av1.mp4": {"codec": "libsvtav1", "options": {"g": "8", "preset": "12"}, "muxer": FAST},
     "mpeg4.mp4": {"codec": "mpeg4", "options": {"g": "8", "q": "4"}, "muxer": FAST},
@@ -246,9 +247,7 @@ def special_cases(folder: Path, bases: dict[str, Path], rng: random.Random) -> l
         "gif_bomb": _patched(bases["plain.gif"], at("bomb.gif"), b"GIF89a", 6, b"\xff\xff\xff\xff"),
         "mp4_bomb": _patched(bases["h264.mp4"], at("bomb.mp4"), b"avc1\0\0\0\0\0\0", 28, b"\xea\x60\xea\x60"),
         "mp4_no_size": _patched(bases["h264.mp4"], at("flat.mp4"), b"avc1\0\0\0\0\0\0", 28, bytes(4)),
-        "billion_frames": _patched(
-            bases["h264.mp4"], at("billion.mp4"), b"stsz", 12, (10**9).to_bytes(4)
-        ),
+        "billion_frames": _patched(bases["h264.mp4"], at("billion.mp4"), b"stsz", 12, (10**9).to_bytes(4)),
         "billion_equal_frames": _patched(
             bases["h264.mp4"], at("equal.mp4"), b"stsz", 8, (1).to_bytes(4) + (10**9).to_bytes(4)
         ),

@@ -22,11 +22,14 @@ from hostbot.video.colour import Colour, hdr_transfer
 from hostbot.video.fit import Size
 from hostbot.video.limits import PathLike, VideoLimits, bad
 from hostbot.video.reader import Reader, VideoInfo
-from hostbot.video.source import STRICT, check_crc32, open_container, telling, video_stream
+from hostbot.video.source import STRICT, check_crc32, error_log, open_container, telling, video_stream
 from hostbot.video.table import FrameTable, build_table
 
 _CHEAPER_TO_DECODE = 12
 """Frames ahead up to which decoding on beats seeking to a later keyframe."""
+
+_TELL_ONLY_THE_LOG = ("ffv1", "gif")
+"""Decoders that find damage, note it in the log and give a patched picture all the same."""
 
 _inherited: list[object] = []
 """A parent process's containers: closing them in a forked child would wait for threads that are not there."""
@@ -115,14 +118,14 @@ class VideoReader(Reader):
 
     def _open(self) -> None:
         if self.crc32 is not None:
-            open_container(self.path, self.limits).close()
-            check_crc32(self.path, self.crc32)
+            check_crc32(self.path, self.crc32, self.limits)
         self._container = open_container(self.path, self.limits)
         self._stream = video_stream(self.path, self._container, self.limits)
         context = self._stream.codec_context
         context.options = STRICT | {"max_pixels": str(self.limits.max_pixels)}
-        context.thread_count = self.threads
-        context.thread_type = "SLICE" if self.threads == 1 else "AUTO"
+        self._must_hear = context.name in _TELL_ONLY_THE_LOG
+        context.thread_count = 1 if self._must_hear else self.threads
+        context.thread_type = "SLICE" if context.thread_count == 1 else "AUTO"
         self._pid = os.getpid()
         self._packets: Iterator[av.Packet[Any]] | None = None
         self._pending = deque()
@@ -222,12 +225,22 @@ class VideoReader(Reader):
                     raise self._lost(self._next)
                 if self._skip(packet):
                     return
-                pictures = self._stream.codec_context.decode(packet if packet.size else None)
+                pictures = self._decode(packet)
         except VideoError:
             self._packets = None
             raise
         for picture in pictures:
             self._number(picture)
+
+    def _decode(self, packet: av.Packet[Any]) -> list[av.VideoFrame]:
+        decode = self._stream.codec_context.decode
+        if not self._must_hear:
+            return decode(packet if packet.size else None)
+        with error_log() as errors:
+            pictures = decode(packet if packet.size else None)
+        if errors:
+            raise self._lost(self._next)
+        return pictures
 
     def _skip(self, packet: av.Packet[Any]) -> bool:
         """Leading pictures of the keyframe we began at need frames from before it; nobody asked for them."""

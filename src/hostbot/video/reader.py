@@ -19,6 +19,7 @@ from hostbot.types import BadInput, Frames, Image
 from hostbot.video.colour import Colour, Converter, Hdr, lay_into, upright
 from hostbot.video.fit import Fit, Placement, Size, place
 from hostbot.video.limits import PathLike, VideoLimits, bad
+from hostbot.video.source import telling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +176,8 @@ class Reader(ABC):
         turns = self.info.rotation // 90
         height, width = placement.scaled
         coded = (width, height) if turns % 2 else (height, width)
-        pixels = self._converter.rgb(picture, coded, self.info.hdr)
+        with telling(self.path, f"converting a picture of format {picture.format.name}"):
+            pixels = self._converter.rgb(picture, coded, self.info.hdr)
         lay_into(out, upright(pixels, turns, self.info.is_mirrored), placement)
 
 
