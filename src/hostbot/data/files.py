@@ -154,6 +154,15 @@ class Files:
         _verified.add(key)
         return path
 
+    def present(self) -> None:
+        """Every file the manifest lists is there, of its recorded size; checksums are left to first use."""
+        for relative, (size, _) in self.manifest.items():
+            path = self.path(relative)
+            with reading(path):
+                found = path.stat().st_size
+            if found != size:
+                raise DataError(f"{path} has {found} bytes but was written with {size}; restore it from a copy")
+
     def read(self, relative: str) -> bytes:
         """The bytes of a metadata file, checked."""
         return self._small(self.checked(relative))

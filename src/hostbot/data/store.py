@@ -57,6 +57,7 @@ class Dataset:
 
     def __init__(self, files: Files, *, max_open_videos: int = 12) -> None:
         self.files, self._max_open_videos = files, max_open_videos
+        files.present()
         self.schema: Schema = parse_schema(files.read("meta/info.json"), files.path("meta/info.json"))
         self.index: EpisodeIndex = read_index(files, self.schema)
         self._embodiment = read_embodiment(files)

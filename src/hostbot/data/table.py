@@ -20,7 +20,7 @@ from jaxtyping import Float32, Int64
 
 from hostbot.data.files import Files, reading
 from hostbot.data.index import EpisodeIndex
-from hostbot.data.schema import BOOKKEEPING, Feature, Schema
+from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema
 from hostbot.types import DataError
 
 _BATCH_ROWS = 4096
@@ -178,9 +178,14 @@ def check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
             )
         if found.names.count(name) != 1:
             raise DataError(f"{path} has two columns called {name!r}; restore it from a copy")
-        if feature.width is None:
-            continue
         kind = found.field(name).type
+        if feature.width is None:
+            if not _is_plausible(kind, feature):
+                raise DataError(
+                    f"{path} has {name!r} as {kind} but meta/info.json says {feature.dtype} of "
+                    f"{list(feature.shape)}; correct the one that is wrong"
+                )
+            continue
         width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
         value = kind.value_type if _is_list(kind) else kind
         numeric = pa.types.is_integer(value) or pa.types.is_floating(value) or pa.types.is_boolean(value)
@@ -190,6 +195,15 @@ def check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
                 f"{path} has {name!r} as {kind} but meta/info.json says {feature.dtype} of {feature.width}; "
                 "correct the one that is wrong"
             )
+
+
+def _is_plausible(kind: pa.DataType, feature: Feature) -> bool:
+    """Whether a column can hold a feature that is not a plain vector; unknown types are let through, unread."""
+    if feature.dtype == "string":
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    if feature.dtype == "image":
+        return bool(pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return feature.dtype not in NUMERIC or _is_list(kind) or isinstance(kind, pa.ExtensionType)
 
 
 def _is_list(kind: pa.DataType) -> bool:
