@@ -171,6 +171,10 @@ class Files:
         """Relative paths below a folder, sorted: what the manifest lists, or without one what is there."""
         if self.manifest:
             return sorted(f for f in self.manifest if f.startswith(folder + "/") and f.endswith(suffix))
+        return self.on_disk(folder, suffix)
+
+    def on_disk(self, folder: str, suffix: str) -> list[str]:
+        """Relative paths of the files that lie two levels below a folder, sorted."""
         found = (self.root / folder).glob(f"*/*{suffix}")
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 

@@ -124,6 +124,14 @@ class Rows:
         if served != stop - start:
             raise DataError(f"{held.path} ends inside episode {episode}; restore it from a copy")
 
+    def has_column(self, episode: int, name: str) -> bool:
+        """Whether the file of an episode has a column (language columns may be missing)."""
+        return name in self._open.get(int(self._firsts[episode])).file.schema_arrow.names
+
+    def named(self) -> list[str]:
+        """Every data file, once."""
+        return [self.relative(int(e)) for e in np.unique(self._firsts)]
+
     def footers(self) -> None:
         """Open every data file once: present, readable, with the columns and rows the metadata promise."""
         for episode in np.unique(self._firsts):
