@@ -1,7 +1,7 @@
 """Exact random access into a video file.
 
 A frame is found in a table of timestamps, decoded forward from the keyframe before it, and checked: each
-frame from there on must come out of the decoder, in order, unflagged. What that cannot catch: a flip inside coded picture data that is still a valid picture.
+frame from there on must come out of the decoder, in order and unflagged.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import av
 import numpy as np
-from av.sidedata.sidedata import Type as SideDataType
 from jaxtyping import Float64
 
 from hostbot.types import BadInput, VideoError
@@ -23,24 +22,27 @@ from hostbot.video.colour import Colour, hdr_transfer
 from hostbot.video.fit import Size
 from hostbot.video.limits import PathLike, VideoLimits, bad
 from hostbot.video.reader import Reader, VideoInfo
-from hostbot.video.source import STRICT, check_crc32, open_container, telling, video_stream
+from hostbot.video.source import STRICT, check_crc32, error_log, open_container, telling, video_stream
 from hostbot.video.table import FrameTable, build_table
 
 _CHEAPER_TO_DECODE = 12
 """Frames ahead up to which decoding on beats seeking to a later keyframe."""
 
+_TELL_ONLY_THE_LOG = ("ffv1", "gif")
+"""Decoders that find damage, note it in the log and give a patched picture all the same."""
+
 _inherited: list[object] = []
-"""Containers of a parent process: closing them in a forked child would wait for threads that are not there."""
+"""A parent process's containers: closing them in a forked child would wait for threads that are not there."""
 
 
 class VideoReader(Reader):
     """A video file open for exact random access.
 
-    The container and the decoder stay open between calls, so frames asked for in ascending order never cost a
-    seek within a group of pictures. Forked and pickled readers open the file again in their own process.
+    The container and the decoder stay open between calls, so frames asked for in ascending order never cost
+    a seek within a group of pictures. Forked and pickled readers open the file again in their own process.
 
-    Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped bit
-    does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
+    Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped
+    bit does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
     Matroska recording of unknown length or an MPEG-TS file cut between two packets is shorter but whole. Only
     ``crc32``, the checksum recorded when the file was written, catches those; with it, every change is caught.
     """
@@ -62,6 +64,7 @@ class VideoReader(Reader):
         self._container: av.container.InputContainer | None = None
         self._closed = False
         self._coded_size: Size | None = None
+        self._pending: deque[tuple[int, av.VideoFrame]] = deque()
         self._open()
         try:
             self.table = self._build_table()
@@ -81,7 +84,7 @@ class VideoReader(Reader):
 
     @property
     def _tolerance_s(self) -> float:
-        return float(self.table.time_base) / 2
+        return self.table.rounding_s
 
     @property
     def info(self) -> VideoInfo:
@@ -115,17 +118,17 @@ class VideoReader(Reader):
 
     def _open(self) -> None:
         if self.crc32 is not None:
-            open_container(self.path, self.limits).close()
-            check_crc32(self.path, self.crc32)
+            check_crc32(self.path, self.crc32, self.limits)
         self._container = open_container(self.path, self.limits)
         self._stream = video_stream(self.path, self._container, self.limits)
         context = self._stream.codec_context
         context.options = STRICT | {"max_pixels": str(self.limits.max_pixels)}
-        context.thread_count = self.threads
-        context.thread_type = "SLICE" if self.threads == 1 else "AUTO"
+        self._must_hear = context.name in _TELL_ONLY_THE_LOG
+        context.thread_count = 1 if self._must_hear else self.threads
+        context.thread_type = "SLICE" if context.thread_count == 1 else "AUTO"
         self._pid = os.getpid()
-        self._packets: Iterator[av.Packet] | None = None
-        self._pending: deque[tuple[int, av.VideoFrame]] = deque()
+        self._packets: Iterator[av.Packet[Any]] | None = None
+        self._pending = deque()
         self._next = 0
         self._begun_at = 0
         self._begun_pts = 0
@@ -163,6 +166,31 @@ class VideoReader(Reader):
         begin = self.table.keyframe_before(index)
         if self._packets is None or index < self._next or begin > self._next + _CHEAPER_TO_DECODE:
             self._seek(begin)
+        try:
+            return self._advance_to(index)
+        except VideoError:
+            if self._begun_at == 0:
+                raise
+        return self._decode_from_further_back(index)
+
+    def _decode_from_further_back(self, index: int) -> av.VideoFrame:
+        """Begin earlier and earlier: not at every H.264 keyframe of open groups can a strict decoder begin."""
+        failed = self._begun_at
+        back = 1
+        while True:
+            place = max(0, int(np.searchsorted(self.table.keyframes, failed)) - back)
+            self._seek(int(self.table.keyframes[place]) if place else 0)
+            try:
+                picture = self._advance_to(index)
+            except VideoError:
+                if self._begun_at == 0:
+                    raise
+                back *= 2
+            else:
+                self.table = self.table.without_keyframe(failed)
+                return picture
+
+    def _advance_to(self, index: int) -> av.VideoFrame:
         while True:
             found, picture = self._advance()
             if found == index:
@@ -197,27 +225,37 @@ class VideoReader(Reader):
                     raise self._lost(self._next)
                 if self._skip(packet):
                     return
-                pictures = self._stream.codec_context.decode(packet if packet.size else None)
+                pictures = self._decode(packet)
         except VideoError:
             self._packets = None
             raise
         for picture in pictures:
             self._number(picture)
 
-    def _skip(self, packet: av.Packet) -> bool:
+    def _decode(self, packet: av.Packet[Any]) -> list[av.VideoFrame]:
+        decode = self._stream.codec_context.decode
+        if not self._must_hear:
+            return decode(packet if packet.size else None)
+        with error_log() as errors:
+            pictures = decode(packet if packet.size else None)
+        if errors:
+            raise self._lost(self._next)
+        return pictures
+
+    def _skip(self, packet: av.Packet[Any]) -> bool:
         """Leading pictures of the keyframe we began at need frames from before it; nobody asked for them."""
         if packet.size == 0:
             return packet.dts is not None
         if self.table.by_order:
             return False
-        if self.table.from_index and packet.pts != packet.dts and not packet.is_discard:
+        if self.table.from_index and packet.pts != packet.dts:
             raise _Reordered
         return packet.pts is None or packet.pts < self._begun_pts
 
     def _number(self, picture: av.VideoFrame) -> None:
         self._coded_size = self._coded_size or (picture.height, picture.width)
         last = self._pending[-1][0] if self._pending else self._next - 1
-        index = last + 1 if self.table.by_order else self.table.find(picture.pts, last)
+        index = last + 1 if self.table.by_order else self.table.find(picture.pts or 0, last)
         if index is None or index < self._begun_at:
             return
         if picture.is_corrupt:
@@ -230,7 +268,7 @@ class VideoReader(Reader):
         self._pending.append((index, picture))
 
     def _seek(self, begin: int) -> None:
-        """Place the demuxer at the packet of keyframe ``begin``, or at an earlier one where seeking overshoots."""
+        """Place the demuxer at keyframe ``begin``, or at an earlier one where seeking overshoots."""
         self._pending.clear()
         keys = self.table.keyframes
         landed: int | None = None
@@ -255,6 +293,8 @@ class VideoReader(Reader):
         for packet in packets:
             if not packet.size:
                 break
+            if self.table.from_index and packet.pts != packet.dts:
+                raise _Reordered
             if packet.is_keyframe or self.table.by_order:
                 self._packets = _with_first(packet, packets)
                 self._begun_pts = packet.pts or 0
@@ -266,14 +306,14 @@ class _Reordered(Exception):
     """The index was taken for display order, and a packet says otherwise."""
 
 
-def _with_first(first: av.Packet, rest: Iterator[av.Packet]) -> Iterator[av.Packet]:
+def _with_first(first: av.Packet[Any], rest: Iterator[av.Packet[Any]]) -> Iterator[av.Packet[Any]]:
     yield first
     yield from rest
 
 
 def orientation(path: PathLike, picture: av.VideoFrame) -> tuple[int, bool]:
     """Counter-clockwise degrees and mirroring that the display matrix of a frame asks for."""
-    side_data = picture.side_data.get(SideDataType.DISPLAYMATRIX)
+    side_data: Any = cast(Any, picture.side_data).get("DISPLAYMATRIX")
     if side_data is None:
         return 0, False
     a, b, _, c, d, *_ = np.frombuffer(bytes(side_data), np.int32).astype(np.float64) / 65536

@@ -13,6 +13,7 @@ from hostbot.video.images import FolderReader, WebpReader
 from hostbot.video.limits import PathLike, VideoLimits, bad
 from hostbot.video.live import is_live
 from hostbot.video.reader import Reader, VideoInfo
+from hostbot.video.source import check_crc32
 
 
 def open_video(
@@ -32,6 +33,8 @@ def open_video(
         raise bad(
             path, "is live and cannot be sought; iterate over LiveVideo(path), or record it to a file first"
         )
+    if crc32 is not None and os.path.isfile(path):
+        check_crc32(path, crc32, limits or VideoLimits())
     if os.path.isdir(path):
         return FolderReader(path, fps=folder_fps, limits=limits, background=background)
     if _is_webp(path):

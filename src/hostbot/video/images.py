@@ -88,7 +88,7 @@ class FolderReader(Reader):
             if size != self._info.size:
                 raise bad(
                     self.files[index],
-                    f"is {size[1]}x{size[0]} but the folder begins with {self._info.width}x{self._info.height}; "
+                    f"is {size[1]}x{size[0]} but the first is {self._info.width}x{self._info.height}; "
                     "a folder holds one video of one size, move the others out",
                 )
             yield index, self._load(self.files[index])
@@ -173,7 +173,7 @@ class WebpReader(Reader):
 
 
 def as_frame(picture: Pillow.Image) -> av.VideoFrame:
-    """A decoded picture of any mode as a frame that the colour converter takes; 16-bit greys keep their top byte."""
+    """A decoded picture of any mode as a frame for the colour converter; 16-bit greys keep their top byte."""
     if picture.mode.startswith("I"):
         grey = np.asarray(picture).astype(np.int64)
         return av.VideoFrame.from_ndarray(

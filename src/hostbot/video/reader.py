@@ -17,8 +17,9 @@ from jaxtyping import Float64, Int64
 
 from hostbot.types import BadInput, Frames, Image
 from hostbot.video.colour import Colour, Converter, Hdr, lay_into, upright
-from hostbot.video.fit import Fit, Placement, Size, check_size, place
+from hostbot.video.fit import Fit, Placement, Size, place
 from hostbot.video.limits import PathLike, VideoLimits, bad
+from hostbot.video.source import telling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class Reader(ABC):
     @property
     @abstractmethod
     def _tolerance_s(self) -> float:
-        """Half a tick of the clock the times were rounded to."""
+        """How far times may be off for having been rounded to the container's clock."""
 
     @abstractmethod
     def _pictures(self, indices: Sequence[int]) -> Iterator[tuple[int, av.VideoFrame]]:
@@ -139,16 +140,14 @@ class Reader(ABC):
     def indices_at(self, times_s: Sequence[float] | Float64[np.ndarray, " T"]) -> Int64[np.ndarray, " T"]:
         """Numbers of the frames on screen: the latest with a time at or before t.
 
-        A frame counts as shown half a tick of the container's clock early, since its time was rounded to
-        that clock: at 30 Hz Matroska stores 0.067 for the frame of 2/30 s.
+        A frame counts as shown up to the rounding of the container's clock early: at 30 Hz Matroska stores
+        0.067 for the frame of 2/30 s. The allowance is at most a twentieth of a frame.
         """
         times = np.asarray(times_s, np.float64)
         if times.size and not (np.isfinite(times).all() and times.min() >= 0):
             raise BadInput(f"times are seconds from the first frame, at least 0, got {float(times.min())}")
         if times.size and times.max() > self.info.duration_s + self._tolerance_s:
-            raise BadInput(
-                f"time {times.max():.3f} s is past the end of the video, {self.info.duration_s:.3f} s"
-            )
+            raise BadInput(f"time {times.max():.3f} s is past the video's end, {self.info.duration_s:.3f} s")
         return np.searchsorted(self.times_s, times + self._tolerance_s, side="right") - 1
 
     def _checked(self, indices: Iterable[int]) -> Int64[np.ndarray, " T"]:
@@ -158,8 +157,8 @@ class Reader(ABC):
             raise BadInput("frame numbers are a list of whole numbers")
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise BadInput(
-                f"frames {wanted.min()}..{wanted.max()} were asked for, but {str(self.path)!r} has {len(self)} "
-                f"(0..{len(self) - 1})"
+                f"frames {wanted.min()}..{wanted.max()} were asked for, but {str(self.path)!r} has "
+                f"0..{len(self) - 1}"
             )
         return wanted
 
@@ -177,7 +176,8 @@ class Reader(ABC):
         turns = self.info.rotation // 90
         height, width = placement.scaled
         coded = (width, height) if turns % 2 else (height, width)
-        pixels = self._converter.rgb(picture, coded, self.info.hdr)
+        with telling(self.path, f"converting a picture of format {picture.format.name}"):
+            pixels = self._converter.rgb(picture, coded, self.info.hdr)
         lay_into(out, upright(pixels, turns, self.info.is_mirrored), placement)
 
 
@@ -189,8 +189,3 @@ def resample_times(duration_s: float, rate_hz: float) -> Float64[np.ndarray, " T
         )
     count = max(1, int(np.ceil(duration_s * rate_hz - 1e-6)))
     return np.arange(count) / rate_hz
-
-
-def checked_output_size(size: Size | None, source: Size) -> Size:
-    """The size to give back: the one asked for, or the video's own."""
-    return check_size(size) if size is not None else source

@@ -10,7 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import av
@@ -21,6 +21,7 @@ from hostbot.video.structure import check_structure
 
 FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "asf", "ogg", "gif", "apng")
 PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+_PICTURE_HEADS = {b"\x89PNG", b"\xff\xd8", b"BM", b"II*\0", b"MM\0*", b"P5", b"P6"}
 STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 
 _checked: set[tuple[str, int, int, int]] = set()
@@ -44,9 +45,9 @@ def check_file(path: PathLike, limits: VideoLimits) -> os.stat_result:
     return status
 
 
-def check_crc32(path: PathLike, expected: int) -> None:
+def check_crc32(path: PathLike, expected: int, limits: VideoLimits) -> None:
     """Refuse a file whose content is not what was stored, once per process and version of the file."""
-    status = os.stat(path)
+    status = check_file(path, limits)
     key = (os.fspath(path), status.st_size, status.st_mtime_ns, expected)
     if key in _checked:
         return
@@ -126,21 +127,35 @@ def _open(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
 
 def _why_not(path: PathLike, limits: VideoLimits, error: Exception) -> str:
     """Open the file once more with FFmpeg's log on, for its reason is only there."""
-    if Path(path).suffix.lower() in PICTURES:
+    with open(path, "rb") as file:
+        head = file.read(4)
+    if head in _PICTURE_HEADS or head[:2] in _PICTURE_HEADS:
         return "is a still picture; give a video, or the folder that holds the pictures of one"
-    if isinstance(error, PermissionError):
-        return "may not be read; check its permissions"
-    level = av.logging.get_level()
-    av.logging.set_level(av.logging.ERROR)
-    try:
-        with av.logging.Capture() as logs:
-            _open(path, limits).close()
-    except Exception:
-        pass
-    finally:
-        av.logging.set_level(level)
-    reason = logs[-1][2].strip() if logs else getattr(error, "strerror", None) or str(error)
+    with error_log() as logs, suppress(Exception):
+        _open(path, limits).close()
+    reason = logs[-1] if logs else getattr(error, "strerror", None) or str(error)
+    if reason.startswith("Format not on whitelist"):
+        return f"is no video, or of a kind that is not read; convert it to one of {', '.join(FORMATS)}"
     return (
         f"is no video that can be read ({reason}); it may be cut short, damaged or another kind of file: "
         "copy it again or convert it to mp4"
     )
+
+
+@contextmanager
+def error_log() -> Iterator[list[str]]:
+    """FFmpeg's errors of this thread while the context lasts; outside it FFmpeg stays silent.
+
+    Only for work without threads of FFmpeg's own: they would wait for the interpreter to log.
+    """
+    level, skip = av.logging.get_level(), av.logging.get_skip_repeated()
+    messages: list[str] = []
+    av.logging.set_skip_repeated(False)
+    av.logging.set_level(av.logging.ERROR)
+    try:
+        with av.logging.Capture() as logs:
+            yield messages
+    finally:
+        messages.extend(message.strip() for _, _, message in logs)
+        av.logging.set_level(level)
+        av.logging.set_skip_repeated(skip)

@@ -113,11 +113,10 @@ def _check_matroska(path: PathLike, data: mmap.mmap) -> None:
     allowed = _MKV_LEVEL_1 | _MKV_CLUSTER | _MKV_ANYWHERE | _MKV_PARENTS
     while position < segment_end:
         element, after = _vint(data, position, keep_marker=True)
-        size, content = _vint(data, after, keep_marker=False)
+        size, content = (None, None) if after is None else _vint(data, after, keep_marker=False)
         if element is None or content is None or element not in allowed:
             raise _cut(path, f"byte {position:,} begins no known part")
-        unknown = size is None
-        if not unknown and size is not None and content + size > segment_end:
+        if size is not None and content + size > segment_end:
             raise _cut(
                 path, f"the part at byte {position:,} runs {content + size - segment_end:,} bytes over"
             )
@@ -128,7 +127,7 @@ def _check_matroska(path: PathLike, data: mmap.mmap) -> None:
 
 def _vint(data: mmap.mmap, position: int, *, keep_marker: bool) -> tuple[int | None, int | None]:
     """One variable-length integer and where it ends: (None, end) for "unknown", (None, None) for none."""
-    if position is None or position >= len(data) or data[position] == 0:
+    if position >= len(data) or data[position] == 0:
         return None, None
     length = 9 - data[position].bit_length()
     if position + length > len(data):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -32,12 +32,19 @@ class FrameTable:
 
     def times_s(self) -> Float64[np.ndarray, " T"]:
         """Seconds from the first frame."""
-        return (self.pts - self.pts[0]) * float(self.time_base)
+        return np.asarray((self.pts - self.pts[0]) * float(self.time_base))
 
     @property
     def duration_s(self) -> float:
         """From the first frame's appearance to the last one's end."""
         return float((int(self.pts[-1] - self.pts[0]) + self.last_duration) * self.time_base)
+
+    @property
+    def rounding_s(self) -> float:
+        """How far a time may be off for having been rounded to the container's clock, as Matroska's ms."""
+        ticks = 0.5 if self.pts[0] == 0 else 1.0
+        step = float(np.median(np.diff(self.pts))) if len(self) > 1 else 1.0
+        return min(ticks, 0.05 * step) * float(self.time_base) + 1e-9
 
     @property
     def is_variable_rate(self) -> bool:
@@ -56,6 +63,12 @@ class FrameTable:
     def keyframes(self) -> Int64[np.ndarray, " K"]:
         """Numbers of the frames where decoding can begin."""
         return np.flatnonzero(self.keyframe)
+
+    def without_keyframe(self, index: int) -> FrameTable:
+        """The same table, with decoding never begun at ``index``."""
+        keyframe = self.keyframe.copy()
+        keyframe[index] = False
+        return replace(self, keyframe=keyframe)
 
     def find(self, pts: int, after: int) -> int | None:
         """Number of the frame shown at ``pts``; of several shown at once, the first one past ``after``."""
@@ -102,7 +115,7 @@ def _from_index(
     return FrameTable(
         pts=pts,
         keyframe=np.array([entry.is_keyframe for entry in shown]),
-        time_base=stream.time_base,
+        time_base=stream.time_base or Fraction(1),
         last_duration=last if 0 < last <= 10 * step else step,
         from_index=True,
     )
@@ -119,6 +132,8 @@ def _from_packets(
     promised = stream.frames
     read = 0
     first_key: int | None = None
+    last_key = 0  # row of the latest keyframe
+    strict = stream.codec_context.name == "h264"
     for packet in container.demux(stream):
         if packet.size == 0:
             read += packet.dts is not None
@@ -130,17 +145,24 @@ def _from_packets(
             first_key = packet.pts
         if packet.is_discard or (first_key is None and not has_order):
             continue
-        if packet.pts is None and not has_order:
+        shown_at = len(rows) if has_order else packet.pts
+        if shown_at is None:
             raise bad(path, "has no timestamps; put it into an mp4 file first (ffmpeg -i in -c copy out.mp4)")
-        rows.append((len(rows) if has_order else packet.pts, packet.is_keyframe, packet.duration or 0))
+        if packet.is_keyframe:
+            last_key = len(rows)
+        elif strict and last_key and shown_at < rows[last_key][0]:
+            # H.264 numbers its reference pictures: begun here, the decoder would miss this leading one.
+            rows[last_key] = (rows[last_key][0], False, rows[last_key][2])
+        rows.append((shown_at, packet.is_keyframe, packet.duration or 0))
         within(path, limits, "max_frames", len(rows), "frames")
     if read < promised:
         raise bad(path, f"is cut short: it promises {promised} frames and holds {read}; copy it again")
-    return _from_rows(rows, 0 if has_order else first_key or 0, stream, has_order)
+    table = _from_rows(rows, 0 if has_order else first_key or 0, stream)
+    return replace(table, by_order=has_order)
 
 
 def _from_rows(
-    rows: list[tuple[int, bool, int]], first_key: int, stream: av.video.stream.VideoStream, by_order: bool
+    rows: list[tuple[int, bool, int]], first_key: int, stream: av.video.stream.VideoStream
 ) -> FrameTable:
     """Sort by display time; pictures shown before the first keyframe have nothing to be decoded from."""
     rows = sorted((row for row in rows if row[0] >= first_key), key=lambda row: row[0])
@@ -149,9 +171,8 @@ def _from_rows(
     return FrameTable(
         pts=pts,
         keyframe=np.array([row[1] for row in rows], bool),
-        time_base=stream.time_base,
+        time_base=stream.time_base or Fraction(1),
         last_duration=(rows[-1][2] if rows else 0) or step,
-        by_order=by_order,
     )
 
 

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import av
 import numpy as np
 from av.video.frame import PictureType
-from av.video.reformatter import Colorspace, ColorRange, Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.stream import VideoStream
 
 from hostbot.types import BadInput, Image
 from hostbot.video.fit import Size, check_size
 from hostbot.video.limits import PathLike, bad
 
+# HEVC can carry a hash of every picture, which readers check: the only one of the three that shows any flip.
 VideoCodec = Literal["h264", "hevc", "av1"]
 _ENCODERS: dict[VideoCodec, tuple[str, int, dict[str, str]]] = {
     "h264": ("libx264", 18, {"preset": "veryfast", "bf": "0"}),
-    "hevc": ("libx265", 22, {"preset": "fast", "x265-params": "bframes=0:log-level=none", "tag": "hvc1"}),
+    "hevc": (
+        "libx265",
+        22,
+        {"preset": "fast", "x265-params": "bframes=0:hash=1:log-level=none", "tag": "hvc1"},
+    ),
     "av1": ("libsvtav1", 28, {"preset": "10"}),
 }
 
@@ -56,7 +63,7 @@ class VideoWriter:
             self._container = av.open(
                 os.fspath(self._temporary), "w", format="mp4", options={"movflags": "+faststart"}
             )
-            self._stream = self._container.add_stream(encoder, rate=self._rate)
+            self._stream = cast(VideoStream, self._container.add_stream(encoder, rate=self._rate))
             self._configure(options | {"crf": str(default_crf if crf is None else crf)}, gop, threads)
         except BaseException as error:
             self.abort()
@@ -90,7 +97,7 @@ class VideoWriter:
         context.open()
 
     def write(self, frame: Image, *, keyframe: bool = False) -> None:
-        """Append a uint8 RGB frame; ``keyframe`` makes it a place where readers can start (an episode's first)."""
+        """Append a uint8 RGB frame; ``keyframe`` lets readers start there."""
         if self._container is None:
             raise BadInput(f"the writer of {str(self.path)!r} is closed; open another")
         if frame.dtype != np.uint8 or frame.shape != (*self.size, 3):
@@ -133,10 +140,8 @@ class VideoWriter:
         """Stop, and remove what was written."""
         container, self._container = self._container, None
         if container is not None:
-            try:
+            with suppress(av.FFmpegError, OSError):
                 container.close()
-            except (av.FFmpegError, OSError):
-                pass
         self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
