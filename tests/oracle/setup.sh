@@ -12,6 +12,6 @@ stamp="$venv/.complete-0.4.4-1"
 "${PYTHON:-python3}" -m venv "$venv"
 pip="$venv/bin/python -m pip --disable-pip-version-check -q install"
 $pip "torch==2.13.0" "numpy>=2" "av>=17" pyarrow pillow "pandas>=2.2" datasets "huggingface_hub>=0.34" \
-     packaging jsonlines einops draccus deepdiff tqdm termcolor safetensors imageio
+     packaging jsonlines einops draccus deepdiff tqdm termcolor safetensors imageio accelerate
 $pip --no-deps "torchvision==0.28.0" "lerobot==0.4.4"
 touch "$stamp"

@@ -154,6 +154,15 @@ class Files:
         _verified.add(key)
         return path
 
+    def present(self) -> None:
+        """Every file the manifest lists is there, of its recorded size; checksums are left to first use."""
+        for relative, (size, _) in self.manifest.items():
+            path = self.path(relative)
+            with reading(path):
+                found = path.stat().st_size
+            if found != size:
+                raise DataError(f"{path} has {found} bytes but was written with {size}; restore it from a copy")
+
     def read(self, relative: str) -> bytes:
         """The bytes of a metadata file, checked."""
         return self._small(self.checked(relative))
@@ -162,6 +171,10 @@ class Files:
         """Relative paths below a folder, sorted: what the manifest lists, or without one what is there."""
         if self.manifest:
             return sorted(f for f in self.manifest if f.startswith(folder + "/") and f.endswith(suffix))
+        return self.on_disk(folder, suffix)
+
+    def on_disk(self, folder: str, suffix: str) -> list[str]:
+        """Relative paths of the files that lie two levels below a folder, sorted."""
         found = (self.root / folder).glob(f"*/*{suffix}")
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 

@@ -57,6 +57,7 @@ class Dataset:
 
     def __init__(self, files: Files, *, max_open_videos: int = 12) -> None:
         self.files, self._max_open_videos = files, max_open_videos
+        files.present()
         self.schema: Schema = parse_schema(files.read("meta/info.json"), files.path("meta/info.json"))
         self.index: EpisodeIndex = read_index(files, self.schema)
         self._embodiment = read_embodiment(files)
@@ -163,6 +164,18 @@ class Dataset:
         self._check_episode(index)
         self._own()
         return self._rows.tasks(index)
+
+    def unread_columns(self, index: int, names: Sequence[str]) -> None:
+        """Read columns ``rows`` does not serve, for a check that they can be read."""
+        self._check_episode(index)
+        self._own()
+        held = [n for n in names if self._rows.has_column(index, n)]
+        for _ in self._rows.batches(index, held) if held else ():
+            pass
+
+    def named_files(self) -> list[str]:
+        """Relative paths of the data and video files the metadata name, each once."""
+        return [*self._rows.named(), *self._videos.named()]
 
     def events(self, index: int) -> tuple[Event, ...]:
         """Recorded events of an episode; empty where there are none."""

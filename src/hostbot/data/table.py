@@ -20,7 +20,7 @@ from jaxtyping import Float32, Int64
 
 from hostbot.data.files import Files, reading
 from hostbot.data.index import EpisodeIndex
-from hostbot.data.schema import BOOKKEEPING, Feature, Schema
+from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema
 from hostbot.types import DataError
 
 _BATCH_ROWS = 4096
@@ -124,6 +124,14 @@ class Rows:
         if served != stop - start:
             raise DataError(f"{held.path} ends inside episode {episode}; restore it from a copy")
 
+    def has_column(self, episode: int, name: str) -> bool:
+        """Whether the file of an episode has a column (language columns may be missing)."""
+        return name in self._open.get(int(self._firsts[episode])).file.schema_arrow.names
+
+    def named(self) -> list[str]:
+        """Every data file, once."""
+        return [self.relative(int(e)) for e in np.unique(self._firsts)]
+
     def footers(self) -> None:
         """Open every data file once: present, readable, with the columns and rows the metadata promise."""
         for episode in np.unique(self._firsts):
@@ -178,9 +186,14 @@ def check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
             )
         if found.names.count(name) != 1:
             raise DataError(f"{path} has two columns called {name!r}; restore it from a copy")
-        if feature.width is None:
-            continue
         kind = found.field(name).type
+        if feature.width is None:
+            if not _is_plausible(kind, feature):
+                raise DataError(
+                    f"{path} has {name!r} as {kind} but meta/info.json says {feature.dtype} of "
+                    f"{list(feature.shape)}; correct the one that is wrong"
+                )
+            continue
         width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
         value = kind.value_type if _is_list(kind) else kind
         numeric = pa.types.is_integer(value) or pa.types.is_floating(value) or pa.types.is_boolean(value)
@@ -190,6 +203,15 @@ def check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
                 f"{path} has {name!r} as {kind} but meta/info.json says {feature.dtype} of {feature.width}; "
                 "correct the one that is wrong"
             )
+
+
+def _is_plausible(kind: pa.DataType, feature: Feature) -> bool:
+    """Whether a column can hold a feature that is not a plain vector; unknown types are let through, unread."""
+    if feature.dtype == "string":
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    if feature.dtype == "image":
+        return bool(pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return feature.dtype not in NUMERIC or _is_list(kind) or isinstance(kind, pa.ExtensionType)
 
 
 def _is_list(kind: pa.DataType) -> bool:

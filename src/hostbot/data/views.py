@@ -57,11 +57,14 @@ class Views:
 
     def present(self) -> None:
         """Every mp4 the metadata name is there and not empty."""
-        for key, firsts in self._firsts.items():
-            for episode in np.unique(firsts):
-                path = self.files.path(self.relative(key, int(episode)))
-                if not path.is_file() or path.stat().st_size == 0:
-                    raise DataError(f"{path} is missing or empty; restore it from a copy")
+        for relative in self.named():
+            path = self.files.path(relative)
+            if not path.is_file() or path.stat().st_size == 0:
+                raise DataError(f"{path} is missing or empty; restore it from a copy")
+
+    def named(self) -> list[str]:
+        """Every mp4, once."""
+        return [self.relative(key, int(e)) for key, firsts in self._firsts.items() for e in np.unique(firsts)]
 
     def close(self) -> None:
         """Close every open file."""

@@ -1,0 +1,123 @@
+"""Look at every byte and every frame of a dataset, and list what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hostbot.data.files import Files
+from hostbot.data.schema import BOOKKEEPING
+from hostbot.data.store import Dataset, open_dataset
+from hostbot.types import BadInput
+
+_BLOCK = 64
+Progress = Callable[[int, int], None]
+"""Called with episodes done and episodes in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a full check found."""
+
+    path: str
+    problems: tuple[str, ...]
+    num_episodes: int
+    """Episodes whose rows and frames were all read."""
+    num_frames: int
+    """Video frames decoded, of one camera; every camera has as many."""
+    num_files_verified: int
+    """Files compared with a recorded checksum."""
+    num_files: int
+    """Data and video files of the dataset."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+@dataclass
+class _Tally:
+    problems: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep a complaint, once, and go on."""
+        try:
+            yield
+        except BadInput as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+
+
+def check_dataset(
+    path: str | os.PathLike[str], *, verify: bool = True, progress: Progress | None = None
+) -> Report:
+    """Read every row, decode every frame and compare every checksum; problems are listed, not raised."""
+    tally = _Tally()
+    dataset: Dataset | None = None
+    with tally.noting():
+        dataset = open_dataset(path, verify=verify)
+    if dataset is None:
+        return _report(path, tally, 0, 0, 0, 0)
+    for relative in dataset.files.manifest:
+        with tally.noting():
+            dataset.files.checked(relative)
+    used = data_files(dataset)
+    tally.problems += [
+        f"{Path(path) / stray} belongs to no episode; LeRobot would read it: remove it"
+        for stray in stray_files(dataset.files, used)
+    ]
+    episodes = frames = 0
+    for index in range(len(dataset)):
+        before = len(tally.problems)
+        with tally.noting():
+            _read_rows(dataset, index)
+        for view in dataset.views:
+            with tally.noting():
+                _read_frames(dataset, index, view)
+        if len(tally.problems) == before:
+            episodes += 1
+            frames += dataset.episode(index).length
+        if progress is not None:
+            progress(index + 1, len(dataset))
+    dataset.close()
+    verified = len(used & dataset.files.manifest.keys())
+    return _report(path, tally, episodes, frames, verified, len(used))
+
+
+def _report(
+    path: str | os.PathLike[str], tally: _Tally, episodes: int, frames: int, verified: int, files: int
+) -> Report:
+    return Report(
+        path=os.fspath(path),
+        problems=tuple(tally.problems),
+        num_episodes=episodes,
+        num_frames=frames,
+        num_files_verified=verified,
+        num_files=files,
+    )
+
+
+def _read_rows(dataset: Dataset, index: int) -> None:
+    dataset.rows(index, list(dataset.widths))
+    dataset.unread_columns(index, [n for n in dataset.unread if n not in BOOKKEEPING])
+
+
+def _read_frames(dataset: Dataset, index: int, view: str) -> None:
+    length = dataset.episode(index).length
+    for start in range(0, length, _BLOCK):
+        dataset.frames(index, view, range(start, min(start + _BLOCK, length)))
+
+
+def data_files(dataset: Dataset) -> set[str]:
+    """Relative paths of every data and video file the metadata name."""
+    return set(dataset.named_files())
+
+
+def stray_files(files: Files, used: set[str]) -> list[str]:
+    """Parquet files below ``data`` that no episode names."""
+    return [f for f in files.on_disk("data", ".parquet") if f not in used]
