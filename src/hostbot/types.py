@@ -174,7 +174,9 @@ class Trajectory:
             raise BadInput(f"the streams of a trajectory must have one length above 0, got {lengths}")
         for name, width in (("state", self.state.shape[1]), ("action", self.action.shape[1])):
             if width != self.embodiment.dim:
-                raise BadInput(f"{name} is {width} wide but {self.embodiment.name!r} has {self.embodiment.dim}")
+                raise BadInput(
+                    f"{name} is {width} wide but {self.embodiment.name!r} has {self.embodiment.dim}"
+                )
 
     def __len__(self) -> int:
         return len(self.state)

@@ -37,39 +37,33 @@ class Info:
 
     def run(self) -> None:
         """Print it."""
-        from hostbot.data.describe import describe
+        from hostbot.data.info import describe
 
-        found = describe(source_at(self.path, self.fps))
+        found = describe(source_at(self.path, self.fps), self.path)
         if self.json:
             print_json(asdict(found))
             return
+        spread = ", ".join(f"{share} {frames:g}" for share, frames in found.length_quantiles.items())
         facts = [
             ("layout", found.layout),
+            ("robot", found.robot_type or "not said"),
             ("episodes", found.num_episodes),
-            ("frames", found.num_frames),
-            ("hours", found.hours),
-            ("rate", f"{found.fps:g} Hz"),
+            ("frames", f"{found.num_frames:,} at {found.fps:g} Hz, {found.hours:.2f} hours"),
+            ("episode length", spread),
             ("embodiment", found.embodiment or "not said"),
-            ("statistics", "written" if found.has_statistics else "missing: hostbot data stats"),
-            ("episode length", f"{found.shortest} to {found.longest} frames, median {found.median_length}"),
+            ("statistics", "written" if found.has_statistics else "missing: run hostbot data stats"),
+            ("events", found.num_events),
+            ("checksums", found.has_checksums),
             ("size on disk", f"{found.num_bytes / 2**20:,.1f} MiB"),
         ]
-        print_table(found.name, ["", ""], facts)
-        print_table(
-            "views",
-            ["view", "height", "width", "codec"],
-            [(v.name, v.height, v.width, v.codec) for v in found.views],
-        )
-        print_table("features", ["feature", "width"], found.features.items())
-        shown = found.tasks[:20]
-        title = (
-            "tasks"
-            if len(shown) == len(found.tasks)
-            else f"tasks (20 of {len(found.tasks)}; all with --json)"
-        )
-        print_table(title, ["task", "episodes"], [(t.task, t.num_episodes) for t in shown])
-        for sentence in found.not_served:
-            print(f"not served as numbers: {sentence}")
+        print_table(found.path, ["", ""], facts)
+        cameras = [(name, f"{v.height}x{v.width}", v.codec or "not said") for name, v in found.views.items()]
+        print_table("views", ["view", "size", "codec"], cameras)
+        features = [(name, f.dtype, "x".join(map(str, f.shape))) for name, f in found.features.items()]
+        print_table("features", ["feature", "type", "shape"], features)
+        tasks = list(found.tasks.items())
+        title = "tasks" if len(tasks) <= 20 else f"tasks (20 of {len(tasks)}; all with --json)"
+        print_table(title, ["task", "episodes"], tasks[:20])
 
 
 @dataclass(frozen=True)
@@ -226,7 +220,10 @@ class Check:
         """Verify and print."""
         from hostbot.data.check import check_dataset
 
-        report = check_dataset(self.path)
+        if not self.path.is_dir():
+            raise DataError(f"{self.path} is not a folder; give a LeRobot dataset")
+        with progress("checking", 1) as tick:
+            report = check_dataset(self.path, progress=lambda _, total: tick(total=total))
         if self.json:
             print_json(asdict(report))
         for problem in report.problems if not self.json else ():

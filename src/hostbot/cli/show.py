@@ -22,8 +22,8 @@ from rich.table import Table
 class Tick(Protocol):
     """Called once for each piece of work that is done."""
 
-    def __call__(self, steps: int = 1) -> None:
-        """Count ``steps`` pieces."""
+    def __call__(self, steps: int = 1, total: int | None = None) -> None:
+        """Count ``steps`` pieces; ``total`` corrects how many there are."""
 
 
 def print_json(value: object) -> None:
@@ -70,8 +70,8 @@ def progress(what: str, total: int) -> Iterator[Tick]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total, rate="")
 
-        def tick(steps: int = 1) -> None:
-            bar.advance(task, steps)
+        def tick(steps: int = 1, total: int | None = None) -> None:
+            bar.update(task, advance=steps, total=total)
             speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
             bar.update(task, rate=f"{speed:.1f}/s" if speed else "")
 
