@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hostbot import flow
 from hostbot.model.host import HostModel, Noised, Targets
-from hostbot.policy.cascade import Cascade, CascadeConfig, Noise
+from hostbot.policy.cascade import Cascade, CascadeConfig, uncached
 from hostbot.types import BadInput
 from tests.model.small import CONFIG, random_context, small_model
 
@@ -21,36 +20,6 @@ def ready(model: HostModel, context, config=STEPS, views=None) -> Cascade:
     return cascade
 
 
-def whole_sequence_cascade(model: HostModel, context, noise: Noise, config=STEPS, future_seen=None) -> Targets:
-    """The naive way: the whole training sequence re-run at every step of every stage, without any cache."""
-    flows, batch = model.config.flow, len(noise.p)
-    state = {"p": noise.p[:, 0], "o": noise.o, "a": noise.a}
-    clean = {"p": torch.zeros(batch), "o": torch.zeros_like(noise.o)}
-    for name, steps, shift in (
-        ("p", config.steps_p, flows.shift_p),
-        ("o", config.steps_o, flows.shift_o),
-        ("a", config.steps_a, flows.shift_a),
-    ):
-        sigmas = flow.schedule(steps, shift)
-        for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
-            level = now.expand(batch)
-            noised = Noised(
-                noisy=Targets(**state),
-                sigma_p=level,
-                sigma_o=level,
-                sigma_a=level,
-                clean_p=clean["p"],
-                clean_o=clean["o"],
-                future_seen=future_seen,
-            )
-            velocity = getattr(model(context, noised), name)
-            state[name] = flow.euler(state[name], velocity, float(now), float(then))
-        if name == "p":
-            state["p"] = state["p"].clamp(-1, 1)
-        clean[name] = state[name]
-    return Targets(**state)
-
-
 @pytest.mark.parametrize("demo", [True, False])
 @torch.no_grad()
 def test_cached_equals_the_whole_sequence_re_run(demo):
@@ -58,7 +27,7 @@ def test_cached_equals_the_whole_sequence_re_run(demo):
     cascade = ready(model, context)
     noise = cascade.draw(torch.Generator().manual_seed(5))
     out = cascade.act(context.observation, context.proprio, noise)
-    slow = whole_sequence_cascade(model, context, noise)
+    slow = uncached(model, context, noise, STEPS)
     torch.testing.assert_close(out.p, slow.p, atol=1e-5, rtol=0)
     torch.testing.assert_close(out.o, slow.o, atol=1e-5, rtol=0)
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
@@ -113,7 +82,7 @@ def test_a_demo_with_some_views_only():
     cascade = ready(model, context, views=(1,))
     noise = cascade.draw(torch.Generator().manual_seed(5))
     out = cascade.act(context.observation, context.proprio, noise)
-    slow = whole_sequence_cascade(model, replace(context, views=(1,)), noise)
+    slow = uncached(model, replace(context, views=(1,)), noise, STEPS)
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
 
 
@@ -156,7 +125,7 @@ def test_the_visual_stage_is_skipped_only_by_a_model_trained_for_it():
     out = cascade.act(context.observation, context.proprio, noise)
     assert out.o is None
     unseen = torch.zeros(2, dtype=torch.bool)
-    slow = whole_sequence_cascade(model, context, noise, future_seen=unseen)
+    slow = uncached(model, context, noise, STEPS, future_seen=unseen)
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Float32
@@ -20,11 +21,14 @@ from torch import Tensor
 
 from hostbot import flow
 from hostbot.model.experts import Block, Expert
-from hostbot.model.host import HostModel
+from hostbot.model.host import Context, HostModel, Noised, Targets
 from hostbot.model.mot import Stream, stage_layer
 from hostbot.model.tokens import patchify, unpatchify
 from hostbot.types import BadInput
 
+CompileMode = Literal["off", "default", "max-autotune-no-cudagraphs"]
+MAX_VARIANTS = 128
+"""Compiled versions of a layer: about ten a demonstration layout."""
 UNIFORM_STD = 3**-0.5
 """Standard deviation of a value anywhere in [-1, 1]: no idea where."""
 
@@ -42,8 +46,8 @@ class CascadeConfig:
     """Leave the visual stage out; only for a model trained with ``unseen_future`` above 0."""
     graphs: bool = True
     """CUDA graphs, one a stage (no effect on a CPU)."""
-    compile: bool = False
-    """Fuse each block with torch.compile (minutes of warm-up, once)."""
+    compile: CompileMode = "off"
+    """Fuse each layer with torch.compile: a minute of warm-up for each demonstration layout, a faster cycle."""
 
     def __post_init__(self) -> None:
         if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
@@ -118,8 +122,10 @@ class Cascade:
             )
         self.device = next(model.parameters()).device
         self._layer: Callable[..., Tensor] = stage_layer
-        if self.config.compile:
-            self._layer = torch.compile(stage_layer, dynamic=False, fullgraph=True)
+        if self.config.compile != "off":
+            self._layer = torch.compile(
+                stage_layer, dynamic=False, fullgraph=True, mode=self.config.compile
+            )
         self._use_graphs = self.config.graphs and self.device.type == "cuda"
         self._stages: dict[tuple[int, ...] | None, dict[str, Stage]] = {}
         self._views: tuple[int, ...] | None = None
@@ -205,9 +211,12 @@ class Cascade:
 
     @torch.inference_mode()
     def watch(
-        self, demo: Float[Tensor, "B C F H W"] | None, views: tuple[int, ...] | None = None
+        self,
+        demo: Float[Tensor, "B C F H W"] | None,
+        views: tuple[int, ...] | None = None,
+        timed: bool = False,
     ) -> float:
-        """Cache a demonstration window, or take the last one away; returns milliseconds (0 without a clock sync).
+        """Cache a demonstration window, or take the last one away; returns milliseconds if ``timed``.
 
         ``views`` are those the demonstration has (``None``: all); the others' tokens do not exist.
         """
@@ -223,7 +232,7 @@ class Cascade:
         self._views = tuple(range(grid.num_views)) if views is None else tuple(sorted(set(views)))
         self._num_demo = grid.demo_latents * len(self._views) * grid.view_tokens
         self._demo.copy_(demo)
-        return self._run(["demo"])["demo"]
+        return self._run(["demo"], timed)["demo"]
 
     # One cycle ----------------------------------------------------------------------------------------
 
@@ -273,9 +282,11 @@ class Cascade:
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
         stages = self._stages.setdefault(self._views, self._make_stages())
         marks = []
-        for name in names:
-            marks.append(self._mark(timed))
-            stages[name]()
+        # Stages and layouts differ in shapes only, each compiled once; the default limit takes that for a fault.
+        with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
+            for name in names:
+                marks.append(self._mark(timed))
+                stages[name]()
         marks.append(self._mark(timed))
         if not timed:
             return dict.fromkeys(names, 0.0)
@@ -402,6 +413,45 @@ class Cascade:
             )
             state = flow.euler(state, self.model.action.velocity(x), sigmas[i], sigmas[i + 1])
         self._a.copy_(state)
+
+
+@torch.no_grad()
+def uncached(
+    model: HostModel,
+    context: Context,
+    noise: Noise,
+    config: CascadeConfig,
+    future_seen: Bool[Tensor, " B"] | None = None,
+) -> Targets:
+    """The same cascade the naive way: the whole training sequence re-run at every step, nothing cached.
+
+    It defines what ``Cascade`` must compute (with one localisation sample) and is what it is timed against.
+    """
+    flows, batch = model.config.flow, len(noise.p)
+    state = {"p": noise.p[:, 0], "o": noise.o, "a": noise.a}
+    clean = {"p": torch.zeros_like(noise.p[:, 0]), "o": torch.zeros_like(noise.o)}
+    for name, steps, shift in (
+        ("p", config.steps_p, flows.shift_p),
+        ("o", config.steps_o, flows.shift_o),
+        ("a", config.steps_a, flows.shift_a),
+    ):
+        sigmas = flow.schedule(steps, shift).tolist()
+        for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
+            level = torch.full((batch,), now, device=noise.p.device)
+            noised = Noised(
+                noisy=Targets(**state),
+                sigma_p=level,
+                sigma_o=level,
+                sigma_a=level,
+                clean_p=clean["p"],
+                clean_o=clean["o"],
+                future_seen=future_seen,
+            )
+            state[name] = flow.euler(state[name], getattr(model(context, noised), name), now, then)
+        if name == "p":
+            state["p"] = state["p"].clamp(-1, 1)
+        clean[name] = state[name]
+    return Targets(**state)
 
 
 def _elapsed(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
