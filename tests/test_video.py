@@ -304,7 +304,7 @@ def test_a_folder_of_pictures_in_natural_order(tmp_path: Path) -> None:
         assert numbers_on(reader.frames(range(12))) == list(range(12))
         assert numbers_on(reader.at_rate(5)) == [0, 2, 4, 6, 8, 10]
     Pillow.fromarray(stamped(12, (60, 70))).save(tmp_path / "12.png")
-    with open_video(tmp_path) as reader, pytest.raises(VideoError, match="12.png.*70x60.*70x50"):
+    with open_video(tmp_path) as reader, pytest.raises(VideoError, match=r"12\.png.*70x60.*70x50"):
         reader.frames(range(13))
 
 

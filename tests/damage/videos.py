@@ -56,7 +56,7 @@ BASES: dict[str, dict[str, object]] = {
     "plain.gif": {"codec": "gif", "pix_fmt": "rgb8", "time_base": Fraction(1, 25)},
     "plain.apng": {"codec": "apng", "pix_fmt": "rgb24", "time_base": Fraction(1, 25)},
 }
-CHECKSUMMED = ("ffv1", "plain.apng")
+CHECKSUMMED = ("ffv1.mkv", "hevc_hashed.mp4", "plain.apng")
 """Bases whose coded pictures carry checksums of their own: no flip may pass in them."""
 
 
@@ -273,7 +273,7 @@ def damaged_videos(folder: Path, count: int = 300, seed: int = 0) -> list[Damage
         after = bytes(change(bytearray(before), rng))
         if after == before:
             continue
-        if kind == "cut" and original.suffix == ".ts":
+        if kind.startswith("cut") and original.suffix == ".ts" and len(after) % 188 == 0:
             verdict = "checksum"  # cut between two packets, a transport stream is shorter and whole
         path = folder / "damaged" / f"{number:03d}_{kind}_{original.name}"
         path.write_bytes(after)

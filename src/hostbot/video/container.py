@@ -44,7 +44,7 @@ class VideoReader(Reader):
     Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped
     bit does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
     Matroska recording of unknown length or an MPEG-TS file cut between two packets is shorter but whole. Only
-    ``crc32``, the checksum recorded when the file was written, catches those; with it, every change is caught.
+    ``crc32``, the checksum recorded when the file was written, catches those, and with it every change.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class VideoReader(Reader):
         return self._decode_from_further_back(index)
 
     def _decode_from_further_back(self, index: int) -> av.VideoFrame:
-        """Begin earlier and earlier: not at every H.264 keyframe of open groups can a strict decoder begin."""
+        """Begin earlier and earlier: a strict decoder cannot begin at every keyframe of H.264's open groups."""
         failed = self._begun_at
         back = 1
         while True:

@@ -167,8 +167,8 @@ class Reader(ABC):
         if num_bytes > self.limits.max_output_bytes:
             raise bad(
                 self.path,
-                f"gives {shape[0]} frames of {shape[1]}x{shape[2]}, {num_bytes / 2**30:.1f} GiB at once, above "
-                f"the limit of {self.limits.max_output_bytes / 2**30:.1f}; ask for a smaller size or fewer "
+                f"gives {shape[0]} frames of {shape[2]}x{shape[1]}, {num_bytes / 2**30:.1f} GiB, above the "
+                f"limit of {self.limits.max_output_bytes / 2**30:.1f}; ask for a smaller size or fewer "
                 "frames, iterate with stream(), or raise VideoLimits(max_output_bytes=...)",
             )
 

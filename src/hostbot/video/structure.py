@@ -34,8 +34,8 @@ def check_structure(path: PathLike, limits: VideoLimits) -> None:
             _check_png(path, data, limits)
         elif head[:4] == b"RIFF":
             _check_riff(path, data)
-        elif head[:1] == b"\x47" and len(data) > 188 and data[188] == 0x47 and len(data) % 188:
-            raise _cut(path, "its last packet is incomplete")
+        elif head[:1] == b"\x47" and len(data) > 188 and data[188] == 0x47:
+            _check_transport_stream(path, data)
 
 
 def _cut(path: PathLike, how: str) -> Exception:
@@ -173,6 +173,15 @@ def _check_png(path: PathLike, data: mmap.mmap, limits: VideoLimits) -> None:
         position += 12 + size
     if kind != b"IEND" or position > len(data):
         raise _cut(path, "its closing part is missing")
+
+
+def _check_transport_stream(path: PathLike, data: mmap.mmap) -> None:
+    """Packets of 188 bytes, each with its mark; FFmpeg would skip to the next one that has it."""
+    if len(data) % 188:
+        raise _cut(path, "its last packet is incomplete")
+    marks = data[::188]
+    if marks.count(b"\x47") != len(marks):
+        raise _cut(path, f"{len(marks) - marks.count(b'G'):,} of {len(marks):,} packets have no mark")
 
 
 def _check_riff(path: PathLike, data: mmap.mmap) -> None:
