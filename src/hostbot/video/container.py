@@ -174,7 +174,7 @@ class VideoReader(Reader):
         return self._decode_from_further_back(index)
 
     def _decode_from_further_back(self, index: int) -> av.VideoFrame:
-        """Begin earlier and earlier: a strict decoder cannot begin at every keyframe of H.264's open groups."""
+        """Begin earlier and earlier: a strict decoder cannot begin at every keyframe of an open group."""
         failed = self._begun_at
         back = 1
         while True:

@@ -85,7 +85,10 @@ def _open(path: PathLike, timeout_s: float) -> av.container.InputContainer:
     camera = device.startswith("/dev/")
     if camera and not (os.path.exists(device) and stat.S_ISCHR(os.stat(device).st_mode)):
         raise bad(path, f"is not there: no camera at {device}; plug one in or give another number")
-    options = {"rtsp_transport": "tcp"} if text.startswith("rtsp") else {}
+    # A stream may not point back at files of this machine.
+    options = {} if camera else {"protocol_whitelist": "tcp,udp,rtp,rtsp,rtmp,srt,http,https,tls,crypto"}
+    if text.startswith("rtsp"):
+        options["rtsp_transport"] = "tcp"
     try:
         return av.open(device, format="v4l2" if camera else None, options=options, timeout=timeout_s)
     except (av.FFmpegError, ValueError) as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 import av
 import av.logging
 
+from hostbot.types import VideoError
 from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size, within
 from hostbot.video.structure import check_structure
 
@@ -81,10 +82,12 @@ def telling(path: PathLike, doing: str) -> Iterator[None]:
 def open_container(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
     """Open a checked file for demuxing, its header within the limits and its structure whole."""
     check_file(path, limits)
-    check_structure(path, limits)
     try:
+        check_structure(path, limits)
         container = _open(path, limits)
-    except (av.FFmpegError, MemoryError, OverflowError, UnicodeError, ValueError) as error:
+    except VideoError:
+        raise
+    except (av.FFmpegError, OSError, MemoryError, OverflowError, ValueError) as error:
         raise bad(path, _why_not(path, limits, error)) from None
     try:
         video_stream(path, container, limits)
@@ -127,7 +130,8 @@ def _open(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
 
 def _why_not(path: PathLike, limits: VideoLimits, error: Exception) -> str:
     """Open the file once more with FFmpeg's log on, for its reason is only there."""
-    with open(path, "rb") as file:
+    head = b""
+    with suppress(OSError), open(path, "rb") as file:
         head = file.read(4)
     if head in _PICTURE_HEADS or head[:2] in _PICTURE_HEADS:
         return "is a still picture; give a video, or the folder that holds the pictures of one"

@@ -14,6 +14,7 @@ from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size, w
 
 _MP4_PARENTS = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"edts"}
 _MP4_FIRST = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx"}
+_MP4_TOP = _MP4_FIRST | {b"mfra", b"uuid", b"udta", b"meta"}
 _MKV_PARENTS = {0x18538067, 0x1F43B675}  # Segment, Cluster
 _MKV_LEVEL_1 = {0x114D9B74, 0x1549A966, 0x1654AE6B, 0x1C53BB6B, 0x1254C367, 0x1043A770, 0x1941A469}
 _MKV_CLUSTER = {0xE7, 0xA3, 0xA0, 0xA7, 0xAB, 0x5854, 0xAF}
@@ -51,7 +52,7 @@ def _check_mp4(path: PathLike, data: mmap.mmap, limits: VideoLimits) -> None:
         raise _cut(path, "its media data (mdat) is missing")
     handler = b""
     for kind, start, end in boxes:
-        if kind == b"hdlr":
+        if kind == b"hdlr" and data[start + 4 : start + 8] != b"dhlr":  # QuickTime names data handlers too
             handler = data[start + 8 : start + 12]
         elif kind in (b"stsz", b"stts", b"ctts", b"trun", b"stsd"):
             _check_table(path, data, limits, kind, start, end, handler)
@@ -68,9 +69,9 @@ def _boxes(
             size, content = int.from_bytes(data[start + 8 : start + 16]), start + 16
         elif size == 0:
             size = end - start
-        if top and not (kind.isascii() and kind.replace(b" ", b"x").isalnum()):
-            return  # junk after the film: players ignore it, and so do we
         if size < content - start or start + size > end:
+            if top and kind not in _MP4_TOP:
+                return  # junk after the film: players ignore it, and so do we
             name = kind.decode("latin-1")
             raise _cut(path, f"its part {name!r} claims {size:,} bytes of the {end - start:,} that are left")
         yield kind, content, start + size

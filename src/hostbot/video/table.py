@@ -37,7 +37,7 @@ class FrameTable:
     @property
     def duration_s(self) -> float:
         """From the first frame's appearance to the last one's end."""
-        return float((int(self.pts[-1] - self.pts[0]) + self.last_duration) * self.time_base)
+        return float(max(1, int(self.pts[-1] - self.pts[0]) + self.last_duration) * self.time_base)
 
     @property
     def rounding_s(self) -> float:
@@ -129,7 +129,8 @@ def _from_packets(
 ) -> FrameTable:
     rows: list[tuple[int, bool, int]] = []
     has_order = "avi" in container.format.name.split(",") and bool(stream.codec_context.has_b_frames)
-    promised = stream.frames
+    # An mp4's edit list may leave out frames that its sample table counts; the index is what remains.
+    promised = len(stream.index_entries) if "mp4" in container.format.name else stream.frames
     read = 0
     first_key: int | None = None
     last_key = 0  # row of the latest keyframe
