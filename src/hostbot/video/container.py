@@ -20,7 +20,7 @@ from jaxtyping import Float64
 from hostbot.types import BadInput, VideoError
 from hostbot.video.colour import Colour, hdr_transfer
 from hostbot.video.fit import Size
-from hostbot.video.limits import PathLike, VideoLimits, bad
+from hostbot.video.limits import PathLike, VideoLimits, bad, cut
 from hostbot.video.reader import Reader, VideoInfo
 from hostbot.video.source import STRICT, check_crc32, error_log, open_container, telling, video_stream
 from hostbot.video.table import FrameTable, build_table
@@ -119,7 +119,7 @@ class VideoReader(Reader):
     def _open(self) -> None:
         if self.crc32 is not None:
             check_crc32(self.path, self.crc32, self.limits)
-        self._container = open_container(self.path, self.limits)
+        self._container, self._promised = open_container(self.path, self.limits)
         self._stream = video_stream(self.path, self._container, self.limits)
         context = self._stream.codec_context
         context.options = STRICT | {"max_pixels": str(self.limits.max_pixels)}
@@ -135,7 +135,10 @@ class VideoReader(Reader):
 
     def _build_table(self, trust_index: bool = True) -> FrameTable:
         with telling(self.path, "reading its packets"):
-            return build_table(self.path, self._live(), self._stream, self.limits, trust_index=trust_index)
+            table = build_table(self.path, self._live(), self._stream, self.limits, trust_index=trust_index)
+        if self._promised is not None and len(table) != self._promised:
+            raise cut(self.path, f"it promises {self._promised} frames, and {len(table)} can be shown")
+        return table
 
     def _live(self) -> av.container.InputContainer:
         """The open container of this process."""

@@ -79,11 +79,11 @@ def telling(path: PathLike, doing: str) -> Iterator[None]:
         raise bad(path, f"is damaged: {doing} failed ({reason}); copy or record it again") from None
 
 
-def open_container(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
-    """Open a checked file for demuxing, its header within the limits and its structure whole."""
+def open_container(path: PathLike, limits: VideoLimits) -> tuple[av.container.InputContainer, int | None]:
+    """Open a checked file for demuxing, and say how many frames its structure promises, where it does."""
     check_file(path, limits)
     try:
-        check_structure(path, limits)
+        promised = check_structure(path, limits)
         container = _open(path, limits)
     except VideoError:
         raise
@@ -94,7 +94,7 @@ def open_container(path: PathLike, limits: VideoLimits) -> av.container.InputCon
     except BaseException:
         container.close()
         raise
-    return container
+    return container, promised
 
 
 def video_stream(
