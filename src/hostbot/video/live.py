@@ -14,8 +14,8 @@ import numpy as np
 
 from hostbot.types import Image, VideoError
 from hostbot.video.colour import Converter, hdr_transfer, lay_into, upright
-from hostbot.video.container import orientation
 from hostbot.video.fit import Fit, Size, place
+from hostbot.video.info import orientation
 from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size
 from hostbot.video.source import telling
 

@@ -129,8 +129,8 @@ def _from_packets(
 ) -> FrameTable:
     rows: list[tuple[int, bool, int]] = []
     has_order = "avi" in container.format.name.split(",") and bool(stream.codec_context.has_b_frames)
-    # An mp4's edit list may leave out frames that its sample table counts; the index is what remains.
-    promised = len(stream.index_entries) if "mp4" in container.format.name else stream.frames
+    # Headers count what an mp4's edit list leaves out and what an AVI dropped; the index is what remains.
+    promised = len(stream.index_entries)
     read = 0
     first_key: int | None = None
     last_key = 0  # row of the latest keyframe
