@@ -344,6 +344,7 @@ def test_fits(clips: Path, fit) -> None:  # type: ignore[no-untyped-def]
 sides = st.integers(1, 4000)
 
 
+@settings(deadline=None)
 @given(sides, sides, sides, sides)
 def test_letterbox_and_crop_keep_aspect_within_a_pixel(height: int, width: int, high: int, wide: int) -> None:
     for fit, inside in (("letterbox", True), ("crop", False)):
@@ -354,6 +355,7 @@ def test_letterbox_and_crop_keep_aspect_within_a_pixel(height: int, width: int, 
         assert all((s <= o) if inside else (s >= o) for s, o in zip(scaled, (high, wide), strict=True))
 
 
+@settings(deadline=None)
 @given(sides, sides, st.sampled_from([224, 256, 640]))
 def test_aligned_sizes(height: int, width: int, side: int) -> None:
     high, wide = aligned_size((height, width), side)
@@ -368,6 +370,7 @@ def test_the_papers_size() -> None:
     assert aligned_size((1080, 1080)) == (224, 224)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e4), st.floats(0.1, 240))
 def test_resampled_times_are_monotone_and_inside(duration_s: float, rate_hz: float) -> None:
     times = resample_times(duration_s, rate_hz)
@@ -604,6 +607,22 @@ def test_limits_refuse_before_decoding(clips: Path) -> None:
         pytest.raises(VideoError, match="max_output_bytes"),
     ):
         reader.frames(range(40))
+
+
+def test_a_file_without_read_permission(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostbot.video.source.os.access", lambda *_: False)  # a superuser may read anything
+    with pytest.raises(VideoError, match=r"h264_plain\.mp4' may not be read; check its permissions"):
+        VideoReader(clip(clips, "h264_plain.mp4"))
+
+
+def test_ffmpeg_itself_stays_silent(clips: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = bytearray(clip(clips, "h264_plain.mp4").read_bytes())
+    at = data.index(b"mdat") + 900
+    data[at : at + 300] = bytes(range(255, 225, -1)) * 10
+    (tmp_path / "noisy.mp4").write_bytes(data)
+    with pytest.raises(VideoError, match="noisy"), open_video(tmp_path / "noisy.mp4") as reader:
+        reader.frames(range(40))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_known_checksum_is_checked(clips: Path, tmp_path: Path) -> None:

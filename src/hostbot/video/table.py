@@ -128,9 +128,10 @@ def _from_packets(
     limits: VideoLimits,
 ) -> FrameTable:
     rows: list[tuple[int, bool, int]] = []
-    has_order = "avi" in container.format.name.split(",") and bool(stream.codec_context.has_b_frames)
-    # Headers count what an mp4's edit list leaves out and what an AVI dropped; the index is what remains.
-    promised = len(stream.index_entries)
+    # A header counts what an mp4's edit list leaves out, and an AVI's may count one too many.
+    is_avi = "avi" in container.format.name.split(",")
+    has_order = is_avi and bool(stream.codec_context.has_b_frames)
+    promised = max(len(stream.index_entries), stream.frames - 1 if is_avi else 0)
     read = 0
     first_key: int | None = None
     last_key = 0  # row of the latest keyframe
