@@ -45,10 +45,10 @@ class VideoReader(Reader):
     Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped
     bit does. Of single flips anywhere in a file, this share decoded to other, valid pixels without a sign:
     AV1 3 %, H.264 15 %, MPEG-4 31 %, MJPEG 49 %, HEVC 62 %, GIF 80 %, VP9 all; none in FFV1 and APNG, which
-    carry checksums, nor in HEVC with picture hashes, as VideoWriter writes it. A Matroska recording of unknown
-    length or an MPEG-TS file cut between two packets is shorter but whole, and an edit list may have been
-    altered. ``crc32``, the checksum recorded when the file was written, catches those, and with it every
-    change.
+    carry checksums, nor in the pictures of HEVC with hashes, as VideoWriter writes it. A Matroska recording
+    of unknown length or an MPEG-TS file cut between two packets is shorter but whole, and a flip in an mp4's
+    rotation, pixel shape or edit list makes another valid file. ``crc32``, the checksum recorded when the
+    file was written, catches those, and with it every change.
     """
 
     def __init__(
