@@ -59,7 +59,10 @@ def damages(count: int = COUNT, seed: int = 7) -> list[Damage]:
     rng = np.random.default_rng(seed)
     kinds = list(RANDOM)
     while len(deliberate) < count:
-        kind, version = kinds[len(deliberate) % len(kinds)], ("v3.0", "v2.1")[len(deliberate) // len(kinds) % 2]
+        kind, version = (
+            kinds[len(deliberate) % len(kinds)],
+            ("v3.0", "v2.1")[len(deliberate) // len(kinds) % 2],
+        )
         judged = version == "v3.0" or kind not in IN_VALUES
         deliberate.append(Damage(kind, version, RANDOM[kind], int(rng.integers(1 << 31)), judged))
     return deliberate[:count]
@@ -165,7 +168,14 @@ RANDOM: dict[str, Apply] = {
     "folder in its place": _folder,
     "link to itself": _unreadable_link,
 }
-IN_VALUES = {"flipped", "flipped parquet", "flipped mp4", "flipped json", "flipped footer", "overwritten block"}
+IN_VALUES = {
+    "flipped",
+    "flipped parquet",
+    "flipped mp4",
+    "flipped json",
+    "flipped footer",
+    "overwritten block",
+}
 
 
 def reseal(root: Path) -> None:
@@ -173,7 +183,9 @@ def reseal(root: Path) -> None:
     path = root / MANIFEST
     if path.exists():
         files = [f for f in read_manifest(path.read_bytes(), path) if (root / f).exists()]
-        path.write_bytes(manifest_bytes({f: ((root / f).stat().st_size, file_crc32(root / f)) for f in files}))
+        path.write_bytes(
+            manifest_bytes({f: ((root / f).stat().st_size, file_crc32(root / f)) for f in files})
+        )
 
 
 def _deliberate() -> list[tuple[str, str, Apply]]:
@@ -291,7 +303,9 @@ DATA: dict[str, Callable[[pa.Table], pa.Table]] = {
         t.schema.get_field_index("action"), "action", pa.array([[0.0] * (19 + n % 2) for n in range(len(t))])
     ),
     "state of another width": lambda t: t.set_column(
-        t.schema.get_field_index("observation.state"), "observation.state", pa.array([[0.0] * 7] * len(t), pa.list_(pa.float32(), 7))
+        t.schema.get_field_index("observation.state"),
+        "observation.state",
+        pa.array([[0.0] * 7] * len(t), pa.list_(pa.float32(), 7)),
     ),
 }
 
@@ -387,7 +401,9 @@ EPISODES: dict[str, Callable[[pa.Table], pa.Table]] = {
     "no task": _column("tasks", lambda v: [[], *v[1:]]),
     "no length column": lambda t: t.drop_columns(["length"]),
     "no video column": lambda t: t.drop_columns([f"videos/{KEYS[1]}/file_index"]),
-    "lengths as text": lambda t: t.set_column(2, "length", pa.array([str(n) for n in t["length"].to_pylist()])),
+    "lengths as text": lambda t: t.set_column(
+        2, "length", pa.array([str(n) for n in t["length"].to_pylist()])
+    ),
 }
 
 

@@ -20,7 +20,11 @@ from hostbot.video import VideoReader, VideoWriter
 SIZE = (32, 96)
 VIEWS = ("left_wrist", "right_wrist", "third_person")
 TASKS = ("fold the towel", "open the drawer", "stack two cups", "wipe the table", "pour, då!")
-FEATURES: dict[str, int | FeatureSpec] = {"observation.state": 20, "action": 20, "gripper.closed": FeatureSpec(dtype="bool", shape=(1,))}
+FEATURES: dict[str, int | FeatureSpec] = {
+    "observation.state": 20,
+    "action": 20,
+    "gripper.closed": FeatureSpec(dtype="bool", shape=(1,)),
+}
 BITS = 16
 
 
@@ -70,7 +74,11 @@ def make_episodes(seed: int, lengths: Sequence[int]) -> list[Episode]:
             "action": rng.normal(size=(length, 20)).astype(np.float32),
             "gripper.closed": rng.integers(0, 2, (length, 1)).astype(bool),
         }
-        events = (Event(name="contact", frame=0), Event(name="grasp", frame=length // 2)) if number % 2 == 0 else ()
+        events = (
+            (Event(name="contact", frame=0), Event(name="grasp", frame=length // 2))
+            if number % 2 == 0
+            else ()
+        )
         episodes.append(Episode(number=number, rows=rows, tasks=tasks, events=events))
     return episodes
 
@@ -91,13 +99,17 @@ def add(writer: DatasetWriter, episode: Episode, views: Sequence[str] = VIEWS) -
     return writer.add_episode(episode.rows, streams, episode.tasks, episode.events)
 
 
-def write_v3(root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIEWS, **options: object) -> None:
+def write_v3(
+    root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIEWS, **options: object
+) -> None:
     with open_writer(root, views, **options) as writer:
         for episode in episodes:
             add(writer, episode, views)
 
 
-def write_v2(root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIEWS, version: str = "v2.1") -> None:
+def write_v2(
+    root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIEWS, version: str = "v2.1"
+) -> None:
     """A v2.1 or v2.0 folder, as other tools leave them: a parquet and mp4s an episode, JSON lines, no checksums."""
     keys = {view: f"observation.images.{view}" for view in views}
     tasks: dict[str, int] = {}
@@ -105,7 +117,10 @@ def write_v2(root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIE
     for e in episodes:
         numbers = [tasks.setdefault(task, len(tasks)) for task in e.tasks]
         frame = np.arange(len(e))
-        table = {n: pa.array(e.rows[n].tolist(), pa.list_(pa.float32(), 20)) for n in ("observation.state", "action")}
+        table = {
+            n: pa.array(e.rows[n].tolist(), pa.list_(pa.float32(), 20))
+            for n in ("observation.state", "action")
+        }
         table |= {
             "gripper.closed": pa.array(e.rows["gripper.closed"][:, 0]),
             "timestamp": pa.array((frame / 30).astype(np.float32)),
@@ -130,7 +145,11 @@ def write_v2(root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIE
     features["gripper.closed"] = {"dtype": "bool", "shape": [1], "names": None}
     for key in keys.values():
         legacy = {"video_info": {"video.fps": 30.0, "video.codec": "h264", "has_audio": False}}
-        features[key] = {"dtype": "video", "shape": [*SIZE, 3], "names": ["height", "width", "channel"]} | legacy
+        features[key] = {
+            "dtype": "video",
+            "shape": [*SIZE, 3],
+            "names": ["height", "width", "channel"],
+        } | legacy
     features["timestamp"] = {"dtype": "float32", "shape": [1], "names": None}
     for name in ("frame_index", "episode_index", "index", "task_index"):
         features[name] = {"dtype": "int64", "shape": [1], "names": None}
@@ -194,7 +213,9 @@ def same(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> bool
         if one.keys() != other.keys():
             return False
         for key, value in one.items():
-            equal = np.array_equal(value, other[key]) if isinstance(value, np.ndarray) else value == other[key]  # type: ignore[arg-type]
+            equal = (
+                np.array_equal(value, other[key]) if isinstance(value, np.ndarray) else value == other[key]
+            )  # type: ignore[arg-type]
             if not equal:
                 return False
     return True

@@ -17,7 +17,17 @@ from hostbot.data.index import read_tasks
 from hostbot.data.schema import parse_schema
 from hostbot.data.store import Dataset, open_dataset
 from hostbot.types import BadInput, DataError
-from tests.data.build import SIZE, VIEWS, Episode, everything, make_episodes, read_bars, same, write_v2, write_v3
+from tests.data.build import (
+    SIZE,
+    VIEWS,
+    Episode,
+    everything,
+    make_episodes,
+    read_bars,
+    same,
+    write_v2,
+    write_v3,
+)
 
 LENGTHS = (7, 31, 12, 1, 40, 18)
 
@@ -85,7 +95,9 @@ def test_frames_come_in_the_order_asked(v3: Path, episodes: list[Episode]) -> No
         wanted = rng.integers(0, len(e), rng.integers(1, 6))
         codes = [e.codes(view)[i] for i in wanted]
         assert [read_bars(f) for f in dataset.frames(e.number, view, wanted)] == codes
-        assert [read_bars(f) for f in dataset.frames(e.number, f"observation.images.{view}", list(wanted))] == codes
+        assert [
+            read_bars(f) for f in dataset.frames(e.number, f"observation.images.{view}", list(wanted))
+        ] == codes
 
 
 def test_frames_can_be_resized_and_none_asked(v3: Path) -> None:
@@ -150,10 +162,14 @@ def test_other_kinds_of_features_are_tolerated_and_listed(tmp_path: Path) -> Non
         path = tmp_path / f"set/data/chunk-000/episode_{e.number:06d}.parquet"
         table = pq.read_table(path)
         n = len(table)
-        table = table.append_column("touch", pa.array([[[0.5, 1.0]] * 3] * n, pa.list_(pa.list_(pa.float32()))))
+        table = table.append_column(
+            "touch", pa.array([[[0.5, 1.0]] * 3] * n, pa.list_(pa.list_(pa.float32())))
+        )
         table = table.append_column("note", pa.array(["x"] * n))
         table = table.append_column("count", pa.array(range(n), pa.int32()))
-        table = table.append_column("language_events", pa.array([[{"role": "u", "content": "c"}]] * n, pa.list_(said)))
+        table = table.append_column(
+            "language_events", pa.array([[{"role": "u", "content": "c"}]] * n, pa.list_(said))
+        )
         pq.write_table(table, path)
     root = tmp_path / "set"
     edit_feature(root, "touch", {"dtype": "float32", "shape": [3, 2], "names": None})
@@ -162,7 +178,9 @@ def test_other_kinds_of_features_are_tolerated_and_listed(tmp_path: Path) -> Non
     edit_feature(root, "language_events", {"dtype": "language", "shape": [1], "names": None})
     dataset = open_dataset(root)
     assert set(dataset.unread) == {"touch", "note", "language_events"}
-    np.testing.assert_array_equal(dataset.rows(0, ["count"])["count"], np.arange(6, dtype=np.float32)[:, None])
+    np.testing.assert_array_equal(
+        dataset.rows(0, ["count"])["count"], np.arange(6, dtype=np.float32)[:, None]
+    )
     with pytest.raises(BadInput, match="2 dimensions"):
         dataset.rows(0, ["touch"])
 
@@ -176,7 +194,9 @@ def test_pictures_in_the_parquet_are_a_view(tmp_path: Path) -> None:
         cells = [{"bytes": png(image), "path": f"{n}.png"} for n, image in enumerate(e.frames(VIEWS[0]))]
         kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
         pq.write_table(pq.read_table(path).append_column("observation.image", pa.array(cells, kind)), path)
-    edit_feature(root, "observation.image", {"dtype": "image", "shape": [3, *SIZE], "names": ["channels", "h", "w"]})
+    edit_feature(
+        root, "observation.image", {"dtype": "image", "shape": [3, *SIZE], "names": ["channels", "h", "w"]}
+    )
     dataset = open_dataset(root)
     assert dataset.views == ("image",)
     for e in episodes:
@@ -263,7 +283,9 @@ def test_nonsense_in_info_is_told(v21: Path, tmp_path: Path, change: dict[str, o
         ("index", SANE),
     ],
 )
-def test_nonsense_features_are_told(v21: Path, tmp_path: Path, name: str, value: dict[str, object] | None) -> None:
+def test_nonsense_features_are_told(
+    v21: Path, tmp_path: Path, name: str, value: dict[str, object] | None
+) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta/info.json").write_text((v21 / "meta/info.json").read_text())
     edit_feature(tmp_path, name, value)
@@ -271,7 +293,9 @@ def test_nonsense_features_are_told(v21: Path, tmp_path: Path, name: str, value:
         open_dataset(tmp_path)
 
 
-@pytest.mark.parametrize("raw", [b"", b"\xff\xfe{", b"[1]", b"{", b"[" * 100_000, b"nul", b'{"fps": ' + b"9" * 5000 + b"}"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"\xff\xfe{", b"[1]", b"{", b"[" * 100_000, b"nul", b'{"fps": ' + b"9" * 5000 + b"}"]
+)
 def test_json_that_is_none_is_told(raw: bytes) -> None:
     with pytest.raises(DataError):
         parse_schema(raw, Path("meta/info.json"))

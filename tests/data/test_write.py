@@ -23,7 +23,17 @@ from hostbot.data.store import open_dataset
 from hostbot.data.write import DatasetWriter
 from hostbot.types import BadInput, DataError, Event, bimanual
 from tests.data import build
-from tests.data.build import SIZE, VIEWS, add, codec_frames, everything, make_episodes, open_writer, read_bars, same, write_v3
+from tests.data.build import (
+    VIEWS,
+    add,
+    codec_frames,
+    everything,
+    make_episodes,
+    open_writer,
+    read_bars,
+    same,
+    write_v3,
+)
 
 LENGTHS = (7, 31, 12, 1, 40, 18, 33, 2, 25, 16, 9, 30, 29, 31, 5, 6, 21, 38, 3, 11)
 
@@ -152,7 +162,12 @@ def test_statistics_are_those_of_the_data(tmp_path: Path) -> None:
     write_v3(tmp_path / "set", episodes, VIEWS[:1])
     stats = json.loads((tmp_path / "set/meta/stats.json").read_text())
     actions = np.concatenate([e.rows["action"] for e in episodes]).astype(np.float64)
-    for name, expected in (("min", actions.min(0)), ("max", actions.max(0)), ("mean", actions.mean(0)), ("std", actions.std(0))):
+    for name, expected in (
+        ("min", actions.min(0)),
+        ("max", actions.max(0)),
+        ("mean", actions.mean(0)),
+        ("std", actions.std(0)),
+    ):
         np.testing.assert_allclose(stats["action"][name], expected, atol=1e-9)
     assert stats["action"]["count"] == [80]
     table = pq.read_table(tmp_path / "set/meta/episodes/chunk-000/file-000.parquet")
@@ -160,8 +175,15 @@ def test_statistics_are_those_of_the_data(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["stats/action/q90"][0].as_py(), first)
     pixels = np.stack(list(episodes[0].frames(VIEWS[0]))).reshape(-1, 3) / 255
     key = f"stats/observation.images.{VIEWS[0]}"
-    for name, value in (("mean", pixels.mean(0)), ("std", pixels.std(0)), ("min", pixels.min(0)), ("q50", np.quantile(pixels, 0.5, axis=0, method="inverted_cdf"))):
-        np.testing.assert_allclose(np.array(table[f"{key}/{name}"][0].as_py()), value.reshape(3, 1, 1), atol=1e-9)
+    for name, value in (
+        ("mean", pixels.mean(0)),
+        ("std", pixels.std(0)),
+        ("min", pixels.min(0)),
+        ("q50", np.quantile(pixels, 0.5, axis=0, method="inverted_cdf")),
+    ):
+        np.testing.assert_allclose(
+            np.array(table[f"{key}/{name}"][0].as_py()), value.reshape(3, 1, 1), atol=1e-9
+        )
 
 
 def test_mistakes_are_told_and_leave_nothing_behind(tmp_path: Path) -> None:
@@ -255,7 +277,9 @@ def test_frame_by_frame_equals_whole(tmp_path: Path) -> None:
     assert same(everything(open_dataset(tmp_path / "whole")), everything(open_dataset(tmp_path / "stream")))
 
 
-def test_a_commit_is_seen_whole_at_every_step_of_its_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_seen_whole_at_every_step_of_its_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stop before each single move of a join: what our reader sees is always the same, and settling ends it."""
     episodes = make_episodes(9, (5, 9, 4))
     write_v3(tmp_path / "set", episodes, VIEWS[:2])
@@ -318,7 +342,9 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     root, acknowledged, checked = tmp_path / "set", 0, 0
     for _ in range(12):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(root)], stdout=subprocess.PIPE, env=_environment())
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(root)], stdout=subprocess.PIPE, env=_environment()
+        )
         assert child.stdout is not None
         line = child.stdout.readline()
         time.sleep(rng.uniform(0, 0.25))
@@ -330,7 +356,9 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         assert len(dataset) >= acknowledged > 0
         for e in episodes[: len(dataset)][checked:]:
             np.testing.assert_array_equal(dataset.rows(e.number, ["action"])["action"], e.rows["action"])
-            assert [read_bars(f) for f in dataset.frames(e.number, VIEWS[1], range(len(e)))] == e.codes(VIEWS[1])
+            assert [read_bars(f) for f in dataset.frames(e.number, VIEWS[1], range(len(e)))] == e.codes(
+                VIEWS[1]
+            )
             assert dataset.events(e.number) == e.events
         checked = max(0, len(dataset) - 8)
     with open_writer(root, VIEWS[:2], resume=True) as writer:

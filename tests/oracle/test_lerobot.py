@@ -32,7 +32,9 @@ def environment() -> None:
 def worker(*arguments: object) -> None:
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONPATH": ""}
     offline["HF_HOME"] = str(Path(str(arguments[-1])).parent / "hf")
-    done = subprocess.run([PYTHON, HERE / "worker.py", *map(str, arguments)], env=offline, capture_output=True, text=True)
+    done = subprocess.run(
+        [PYTHON, HERE / "worker.py", *map(str, arguments)], env=offline, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -120,8 +122,14 @@ def test_we_read_what_lerobot_writes(tmp_path: Path) -> None:
         for camera in dataset.views:
             frames = dataset.frames(number, camera, range(len(listed)))
             assert [read_bars(f) for f in frames] == codes[number, camera]
-        np.testing.assert_array_equal(dataset.frames(number, "still", range(len(listed))), given[f"{number}/still"])
-        _matches_codec(tmp_path / "set", dataset.frames(number, "left", range(len(listed))), sum(map(len, tasks[:number])))
+        np.testing.assert_array_equal(
+            dataset.frames(number, "still", range(len(listed))), given[f"{number}/still"]
+        )
+        _matches_codec(
+            tmp_path / "set",
+            dataset.frames(number, "left", range(len(listed))),
+            sum(map(len, tasks[:number])),
+        )
     report = check_dataset(tmp_path / "set")
     assert report.ok, report.problems
     assert report.num_frames == 35
@@ -134,5 +142,3 @@ def _matches_codec(root: Path, frames: np.ndarray, first: int) -> None:
         pictures = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
     expected = np.stack(pictures[first : first + len(frames)]).astype(int)
     assert np.abs(expected - frames).max() <= 3
-
-

@@ -1,7 +1,7 @@
 """What the real lerobot does, told to the tests in npz and JSON; runs inside .venv-oracle.
 
-    worker.py read ROOT OUT.npz [--offsets a,b,c]   load ROOT, save every item (with delta_timestamps where offsets are given)
-    worker.py write IN.npz ROOT                     write the episodes of IN.npz with create / add_frame / save_episode
+worker.py read ROOT OUT.npz [--offsets a,b,c]   load ROOT, save every item (with delta_timestamps where offsets are given)
+worker.py write IN.npz ROOT                     write the episodes of IN.npz with create / add_frame / save_episode
 """
 
 import json
@@ -37,7 +37,11 @@ def read(root: str, out: str, offsets: list[int]) -> None:
         "stats": sorted(dataset.meta.stats),
         "image_std": {k: np.ravel(dataset.meta.stats[k]["std"]).tolist() for k in cameras},
     }
-    np.savez(out, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **{k: np.stack(v) for k, v in saved.items()})
+    np.savez(
+        out,
+        meta=np.frombuffer(json.dumps(meta).encode(), np.uint8),
+        **{k: np.stack(v) for k, v in saved.items()},
+    )
 
 
 def write(source: str, root: str) -> None:
@@ -49,10 +53,20 @@ def write(source: str, root: str) -> None:
         "observation.state": {"dtype": "float32", "shape": (20,), "names": [f"s{i}" for i in range(20)]},
         "action": {"dtype": "float32", "shape": (20,), "names": None},
         "touch": {"dtype": "float32", "shape": (2, 3), "names": None},
-        "observation.images.left": {"dtype": "video", "shape": (*size, 3), "names": ["height", "width", "channels"]},
-        "observation.images.still": {"dtype": "image", "shape": (*size, 3), "names": ["height", "width", "channels"]},
+        "observation.images.left": {
+            "dtype": "video",
+            "shape": (*size, 3),
+            "names": ["height", "width", "channels"],
+        },
+        "observation.images.still": {
+            "dtype": "image",
+            "shape": (*size, 3),
+            "names": ["height", "width", "channels"],
+        },
     }
-    dataset = LeRobotDataset.create("local/oracle", 30, features, root=root, robot_type="oracle", use_videos=True)
+    dataset = LeRobotDataset.create(
+        "local/oracle", 30, features, root=root, robot_type="oracle", use_videos=True
+    )
     for number, tasks in enumerate(episodes):
         for n, task in enumerate(tasks):
             frame = {name: arrays[f"{number}/{name}"][n] for name in ("observation.state", "action", "touch")}

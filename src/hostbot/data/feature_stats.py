@@ -23,7 +23,7 @@ _SAMPLE_SIDE = 150
 
 def numeric_stats(values: np.ndarray) -> Stats:
     """Statistics over the rows of a feature; every entry has the shape of one row."""
-    rows: Float64[np.ndarray, N *shape] = values.astype(np.float64)
+    rows: Float64[np.ndarray, N * shape] = values.astype(np.float64)
     return {
         "min": rows.min(0),
         "max": rows.max(0),

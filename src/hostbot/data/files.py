@@ -161,7 +161,9 @@ class Files:
             with reading(path):
                 found = path.stat().st_size
             if found != size:
-                raise DataError(f"{path} has {found} bytes but was written with {size}; restore it from a copy")
+                raise DataError(
+                    f"{path} has {found} bytes but was written with {size}; restore it from a copy"
+                )
 
     def read(self, relative: str) -> bytes:
         """The bytes of a metadata file, checked."""

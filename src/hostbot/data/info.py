@@ -13,7 +13,7 @@ import numpy as np
 from hostbot.data.files import Files
 from hostbot.data.index import EpisodeIndex, read_index
 from hostbot.data.schema import BOOKKEEPING, Schema, Version, parse_schema
-from hostbot.data.store import open_files, read_embodiment, read_events
+from hostbot.data.sidecar import open_files, read_embodiment, read_events
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 

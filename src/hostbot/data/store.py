@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
-from hostbot.data.files import EMBODIMENT, EVENTS, Files, parse_json, reading
+from hostbot.data.files import Files
 from hostbot.data.index import EpisodeIndex, read_index
 from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema, parse_schema
+from hostbot.data.sidecar import open_files, read_embodiment, read_events
 from hostbot.data.table import Rows
 from hostbot.data.views import Views, picture_frames
-from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, Frames, Part
+from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, Frames
 
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_videos: int = 12) -> Dataset:
@@ -38,18 +38,6 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_
             if open_files(root, verify).manifest_raw == files.manifest_raw:
                 raise
     raise DataError(f"{root} changes faster than it can be opened; wait for its writer")
-
-
-def open_files(root: Path, verify: bool = True) -> Files:
-    """The files of a folder that is a LeRobot dataset, or a sentence."""
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder; give the folder that holds meta/info.json")
-    files = Files(root, verify)
-    if not files.exists("meta/info.json"):
-        raise DataError(
-            f"{root} is not a LeRobot dataset: it has no meta/info.json; give the folder that holds it"
-        )
-    return files
 
 
 class Dataset:
@@ -211,32 +199,3 @@ def _why_unread(feature: Feature) -> str:
     if feature.dtype in NUMERIC:
         return f"it has {len(feature.shape)} dimensions, {list(feature.shape)}"
     return f"it is of type {feature.dtype}, not numeric"
-
-
-def read_embodiment(files: Files) -> Embodiment | None:
-    """``meta/hostbot/embodiment.json``, where the sidecar has one."""
-    if EMBODIMENT not in files.manifest:
-        return None
-    path = files.path(EMBODIMENT)
-    raw = parse_json(files.read(EMBODIMENT), path)
-    with reading(path):
-        parts = tuple(Part(name=p["name"], kind=p["kind"], limb=p["limb"]) for p in raw["parts"])
-        return Embodiment(name=raw["name"], parts=parts, rate_hz=raw["rate_hz"], views=tuple(raw["views"]))
-
-
-def read_events(files: Files, index: EpisodeIndex) -> dict[int, tuple[Event, ...]]:
-    """``meta/hostbot/events.parquet``, where the sidecar has one."""
-    if EVENTS not in files.manifest:
-        return {}
-    path = files.checked(EVENTS)
-    with reading(path):
-        table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
-        columns = [table[name].to_pylist() for name in ("episode_index", "frame", "name")]
-    events: dict[int, list[Event]] = {}
-    for episode, frame, name in zip(*columns, strict=True):
-        if not 0 <= episode < len(index) or not 0 <= frame < index.length[episode]:
-            raise DataError(
-                f"{path} has an event at episode {episode}, frame {frame}, which is not there; restore it"
-            )
-        events.setdefault(episode, []).append(Event(name=name, frame=frame))
-    return {episode: tuple(listed) for episode, listed in events.items()}

@@ -20,22 +20,21 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hostbot.data.episode import EpisodeBuffer, FeatureSpec, data_table, feature_specs
 from hostbot.data.feature_stats import Stats, aggregate, from_json, to_json
 from hostbot.data.files import EMBODIMENT, EVENTS, SIDECAR, Files, parse_json
-from hostbot.data.index import MARK, dump_tasks
+from hostbot.data.index import dump_tasks
+from hostbot.data.join import Joiner
 from hostbot.data.journal import Staging, lock, settle
-from hostbot.data.merge import Slot, assign, join_tables, join_videos, parquet_writer
+from hostbot.data.layout import episode_row, stream_path
+from hostbot.data.merge import Slot, parquet_writer
 from hostbot.data.schema import CHUNKS_SIZE, DATA_FILE_MB, V3_DATA, V3_VIDEO, VIDEO_FILE_MB
+from hostbot.data.sidecar import dump_embodiment, dump_events
 from hostbot.data.store import Dataset
 from hostbot.types import BadInput, DataError, Embodiment, Event, Image
 
 WRITER = f"{SIDECAR}/writer.json"
-EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-MAX_VIDEO_SECONDS = 1024
-_NO_LIMIT = 1 << 62
 
 
 class DatasetWriter:
@@ -188,7 +187,7 @@ class DatasetWriter:
         return self._last[stream].next() if stream in self._last else Slot(chunk=0, file=0)
 
     def _video_target(self, key: str) -> Path:
-        return self._staging.path(_path(key, self._slot(key)))
+        return self._staging.path(stream_path(key, self._slot(key)))
 
     def _commit(self, buffer: EpisodeBuffer) -> None:
         """Commit a finished episode: its files, then all metadata, as one."""
@@ -198,12 +197,12 @@ class DatasetWriter:
         table = data_table(self.specs, buffer, number, first, task_index, self.fps)
         stats = buffer.stats(table, self.specs)
         slots = {stream: self._slot(stream) for stream in self._tails}
-        self._write_table(_path("data", slots["data"]), table)
+        self._write_table(stream_path("data", slots["data"]), table)
         for key in self.video_keys:
-            self._staging.add(_path(key, slots[key]))
+            self._staging.add(stream_path(key, slots[key]))
             self.specs[key] = buffer.described(key)
-        row = _episode_row(number, buffer, first, slots, self.video_keys, self.fps, stats)
-        self._write_table(_path("meta", slots["meta"]), row)
+        row = episode_row(number, buffer, first, slots, self.video_keys, self.fps, stats)
+        self._write_table(stream_path("meta", slots["meta"]), row)
         merged = {name: aggregate(self._stats.get(name), s) for name, s in stats.items()}
         events = self._events + [(number, event.frame, event.name) for event in buffer.events]
         self._write_meta(number + 1, first + length, tasks, merged, events, self._num_joined)
@@ -228,14 +227,11 @@ class DatasetWriter:
     ) -> None:
         put = self._staging.write
         self._write_table("meta/tasks.parquet", dump_tasks(tuple(tasks)))
-        columns = list(zip(*events, strict=True)) or [(), (), ()]
-        fields = (("episode_index", pa.int64()), ("frame", pa.int64()), ("name", pa.string()))
-        arrays = {n: pa.array(c, k) for c, (n, k) in zip(columns, fields, strict=True)}
-        self._write_table(EVENTS, pa.table(arrays))
+        self._write_table(EVENTS, dump_events(events))
         put("meta/stats.json", _dumps(to_json(stats)))
         put(WRITER, _dumps({"joined_episodes": num_joined, "encoder": self._encoder}))
         if self.embodiment is not None:
-            put(EMBODIMENT, _dumps(_embodiment_json(self.embodiment)))
+            put(EMBODIMENT, _dumps(dump_embodiment(self.embodiment)))
         put("meta/info.json", _dumps(self._info(num_episodes, num_frames, len(tasks))))
 
     def _info(self, num_episodes: int, num_frames: int, num_tasks: int) -> dict[str, Any]:
@@ -286,168 +282,25 @@ class DatasetWriter:
                 if episode >= 0:
                     slot = Slot(chunk=int(where.chunk[episode]), file=int(where.file[episode]))
                     frames = int(where.start[episode] + index.length[episode])
-                    held[stream] = slot.plus(files.manifest[_path(stream, slot)][0], frames)
+                    held[stream] = slot.plus(files.manifest[stream_path(stream, slot)][0], frames)
         meta = files.listing("meta/episodes", ".parquet")
         joined = len(meta) - (self._num_episodes - self._num_joined)
         for count, held in ((joined, self._tails), (len(meta), self._last)):
             if count:
                 slot = Slot(chunk=(count - 1) // CHUNKS_SIZE, file=(count - 1) % CHUNKS_SIZE)
-                held["meta"] = slot.plus(files.manifest[_path("meta", slot)][0], 1)
+                held["meta"] = slot.plus(files.manifest[stream_path("meta", slot)][0], 1)
         dataset.close()
 
     def _join(self) -> None:
-        """Join the one-episode files into large ones, as one commit; the metadata of these episodes move with them."""
-        files = Files(self.root)
-        pending = self._pending_rows(files)
-        old: set[str] = set()
-        tails: dict[str, Slot] = {}
-        moved: dict[str, list[tuple[Slot, int]]] = {}
-        for stream in ("data", *self.video_keys):
-            slots = _slots(pending, stream)
-            parts = [_path(stream, slot) for slot in slots]
-            sizes = [
-                (files.manifest[p][0], n) for p, n in zip(parts, pending["length"].to_pylist(), strict=True)
-            ]
-            cap = (
-                (self._limits[0], _NO_LIMIT)
-                if stream == "data"
-                else (self._limits[1], MAX_VIDEO_SECONDS * self.fps)
-            )
-            moved[stream] = assign(self._tails[stream], sizes, *cap)
-            tails[stream] = self._join_stream(stream, files, parts, moved[stream], sizes)
-            old |= set(parts)
-        pending = _moved_rows(pending, moved, self.fps)
-        tails["meta"] = self._join_meta(files, pending, old)
+        """Join the one-episode files into large ones, as one commit; their metadata move with them."""
+        pending = self._num_episodes - self._num_joined
+        joiner = Joiner(self._staging, Files(self.root), self._tails, self.fps, self._limits)
+        tails, replaced = joiner.join(pending)
         self._write_meta(
             self._num_episodes, self._num_frames, self._tasks, self._stats, self._events, self._num_episodes
         )
-        self._staging.commit(without=frozenset(old))
-        self._num_joined = self._num_episodes
-        self._tails = dict(tails)
-        self._last = tails
-
-    def _pending_rows(self, files: Files) -> pa.Table:
-        count = self._num_episodes - self._num_joined
-        listed = files.listing("meta/episodes", ".parquet")[-count:]
-        return pa.concat_tables([pq.read_table(files.checked(f), partitioning=None) for f in listed])
-
-    def _join_stream(
-        self,
-        stream: str,
-        files: Files,
-        parts: Sequence[str],
-        moved: Sequence[tuple[Slot, int]],
-        sizes: Sequence[tuple[int, int]],
-    ) -> Slot:
-        """Write the joined files of one stream; the last of them is its new tail."""
-        groups: dict[tuple[int, int], list[int]] = {}
-        for n, (slot, _) in enumerate(moved):
-            groups.setdefault((slot.chunk, slot.file), []).append(n)
-        for (chunk, file), members in groups.items():
-            target = _path(stream, Slot(chunk=chunk, file=file))
-            sources = [files.checked(parts[n]) for n in members]
-            if moved[members[0]][1]:
-                sources.insert(0, files.checked(target))
-            if stream == "data":
-                join_tables(sources, self._staging.path(target))
-            else:
-                join_videos(sources, self._staging.path(target), self.fps)
-            self._staging.add(target)
-        last, start = moved[-1]
-        slot = Slot(chunk=last.chunk, file=last.file)
-        return slot.plus(self._staging.size(_path(stream, slot)), start + sizes[-1][1])
-
-    def _join_meta(self, files: Files, rows: pa.Table, old: set[str]) -> Slot:
-        """Append the moved rows to the last joined ``meta/episodes`` file, or begin the next."""
-        listed = files.listing("meta/episodes", ".parquet")
-        old |= set(listed[len(listed) - len(rows) :])
-        tail = self._tails["meta"]
-        [(slot, start)] = assign(tail, [(rows.nbytes, 1)], self._limits[0], _NO_LIMIT)
-        target = _path("meta", slot)
-        numbers = {"meta/episodes/chunk_index": slot.chunk, "meta/episodes/file_index": slot.file}
-        for name, value in numbers.items():
-            column = rows.schema.get_field_index(name)
-            rows = rows.set_column(column, name, pa.array([value] * len(rows), pa.int64()))
-        if start:
-            before = pq.read_table(files.checked(target), partitioning=None)
-            rows = pa.concat_tables([before, rows]).replace_schema_metadata(rows.schema.metadata)
-        self._write_table(target, rows)
-        return slot.plus(self._staging.size(target), 1)
-
-
-def _path(stream: str, slot: Slot) -> str:
-    template = {"data": V3_DATA, "meta": EPISODES}.get(stream, V3_VIDEO)
-    return template.format(video_key=stream, chunk_index=slot.chunk, file_index=slot.file)
-
-
-def _slots(rows: pa.Table, stream: str) -> list[Slot]:
-    prefix = "data" if stream == "data" else f"videos/{stream}"
-    columns = [rows[f"{prefix}/{name}"].to_pylist() for name in ("chunk_index", "file_index")]
-    return [Slot(chunk=chunk, file=file) for chunk, file in zip(*columns, strict=True)]
-
-
-def _moved_rows(rows: pa.Table, moved: Mapping[str, Sequence[tuple[Slot, int]]], fps: int) -> pa.Table:
-    """``meta/episodes`` rows that point to the joined files."""
-    lengths = rows["length"].to_pylist()
-    for stream, placed in moved.items():
-        prefix = "data" if stream == "data" else f"videos/{stream}"
-        new: dict[str, pa.Array] = {
-            "chunk_index": pa.array([slot.chunk for slot, _ in placed], pa.int64()),
-            "file_index": pa.array([slot.file for slot, _ in placed], pa.int64()),
-        }
-        if stream != "data":
-            starts = [start for _, start in placed]
-            new["from_timestamp"] = pa.array([s / fps for s in starts], pa.float64())
-            new["to_timestamp"] = pa.array(
-                [(s + n) / fps for s, n in zip(starts, lengths, strict=True)], pa.float64()
-            )
-        for name, array in new.items():
-            rows = rows.set_column(rows.schema.get_field_index(f"{prefix}/{name}"), f"{prefix}/{name}", array)
-    return rows
-
-
-def _episode_row(
-    number: int,
-    buffer: EpisodeBuffer,
-    first: int,
-    slots: Mapping[str, Slot],
-    video_keys: Sequence[str],
-    fps: int,
-    stats: Mapping[str, Stats],
-) -> pa.Table:
-    """One row of ``meta/episodes``."""
-    length = len(buffer)
-    row: dict[str, tuple[Any, pa.DataType]] = {
-        "episode_index": (number, pa.int64()),
-        "tasks": (list(dict.fromkeys(buffer.tasks)), pa.list_(pa.string())),
-        "length": (length, pa.int64()),
-        "data/chunk_index": (slots["data"].chunk, pa.int64()),
-        "data/file_index": (slots["data"].file, pa.int64()),
-        "dataset_from_index": (first, pa.int64()),
-        "dataset_to_index": (first + length, pa.int64()),
-    }
-    for key in video_keys:
-        row[f"videos/{key}/chunk_index"] = (slots[key].chunk, pa.int64())
-        row[f"videos/{key}/file_index"] = (slots[key].file, pa.int64())
-        row[f"videos/{key}/from_timestamp"] = (0.0, pa.float64())
-        row[f"videos/{key}/to_timestamp"] = (length / fps, pa.float64())
-    for feature, entries in stats.items():
-        for name, value in entries.items():
-            kind = pa.int64() if name == "count" else pa.float64()
-            values = np.atleast_1d(value)
-            for _ in range(values.ndim):
-                kind = pa.list_(kind)
-            row[f"stats/{feature}/{name}"] = (values.tolist(), kind)
-    row["meta/episodes/chunk_index"] = (slots["meta"].chunk, pa.int64())
-    row["meta/episodes/file_index"] = (slots["meta"].file, pa.int64())
-    table = pa.table({name: pa.array([value], kind) for name, (value, kind) in row.items()})
-    return table.replace_schema_metadata({MARK: b"1"})
-
-
-def _embodiment_json(embodiment: Embodiment) -> dict[str, Any]:
-    parts = [{"name": p.name, "kind": p.kind, "limb": p.limb} for p in embodiment.parts]
-    views = list(embodiment.views)
-    return {"name": embodiment.name, "rate_hz": embodiment.rate_hz, "views": views, "parts": parts}
+        self._staging.commit(without=replaced)
+        self._num_joined, self._tails, self._last = self._num_episodes, dict(tails), tails
 
 
 def _dumps(value: object) -> bytes:
