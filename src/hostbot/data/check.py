@@ -58,11 +58,10 @@ def check_dataset(
 ) -> Report:
     """Read every row, decode every frame and compare every checksum; problems are listed, not raised."""
     tally = _Tally()
-    dataset: Dataset | None = None
-    with tally.noting():
+    try:
         dataset = open_dataset(path, verify=verify)
-    if dataset is None:
-        return _report(path, tally, 0, 0, 0, 0)
+    except BadInput as error:
+        return _report(path, _Tally([str(error)]), 0, 0, 0, 0)
     for relative in dataset.files.manifest:
         with tally.noting():
             dataset.files.checked(relative)

@@ -191,8 +191,8 @@ def _check_episode_file(file: pq.ParquetFile, names: list[str], path: Path, file
         raise DataError(f"{path} claims {file.metadata.num_rows} episodes; restore it from a copy")
     if MARK in (file.schema_arrow.metadata or {}) and not files.has_manifest and files.verify:
         raise DataError(
-            f"{files.root}/meta/hostbot/manifest.json is missing; restore meta/hostbot, or open with verify=False "
-            "to read without checksums, events and embodiment"
+            f"{files.root}/meta/hostbot/manifest.json is missing; restore meta/hostbot, or open with "
+            "verify=False to read without checksums, events and embodiment"
         )
 
 
@@ -273,8 +273,8 @@ def _check_totals(index: EpisodeIndex, schema: Schema, files: Files) -> None:
     stated = (schema.num_episodes, schema.num_frames)
     if counted != stated:
         raise DataError(
-            f"{files.root}/meta/info.json says {stated[0]} episodes and {stated[1]} frames but the episode list "
-            f"has {counted[0]} and {counted[1]}; restore the meta folder from a copy"
+            f"{files.root}/meta/info.json says {stated[0]} episodes and {stated[1]} frames but the "
+            f"episode list has {counted[0]} and {counted[1]}; restore the meta folder from a copy"
         )
 
 

@@ -1,7 +1,8 @@
 """Gather one-episode files into large ones: which file each episode goes to, and the metadata that says so.
 
-A stream is ``data``, ``meta`` (``meta/episodes``) or a camera's key. Its tail, the last joined file, is filled up first:
-the episodes already in it keep their places, so that only the metadata of the new ones change.
+A stream is ``data``, ``meta`` (``meta/episodes``) or a camera's key. Its tail, the last joined file, is
+filled up first: the episodes already in it keep their places, so that only the metadata of the new ones
+change.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Placed = list[tuple[Slot, int]]
 
 
 class Joiner:
-    """Prepares the joined files of one commit; ``limits`` are the most bytes of a data and of a video file."""
+    """Prepares the joined files of one commit; ``limits`` are the most bytes of a data and a video file."""
 
     def __init__(
         self,

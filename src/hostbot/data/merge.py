@@ -1,7 +1,7 @@
 """Join one-episode files into the large ones LeRobot expects, without touching a number or a pixel.
 
-Rows are copied row group by row group; video packets are copied as they are (no decoding), their times shifted so that
-the joined file runs at one constant rate from 0.
+Rows are copied row group by row group; video packets are copied as they are (no decoding), their times
+shifted so that the joined file runs at one constant rate from 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What hostbot keeps beside a LeRobot dataset, in ``meta/hostbot``: the embodiment and the events (see ``files.py``)."""
+"""The embodiment and the events that hostbot keeps beside a LeRobot dataset (``files.py`` says where)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Read LeRobot datasets (v3.0, v2.1 and v2.0) in place: rows from parquet, frames from mp4, both exact.
 
-Legend: N frames of an episode, T frames asked for. Memory is the episode index (some 50 bytes an episode and
-camera) and a few open files, however large the dataset. What can be wrong with a dataset is found here and told in
-one sentence; ``check.py`` looks at every frame besides.
+Legend: N frames of an episode, T frames asked for. Memory is the episode index (some 50 bytes an episode
+and camera) and a few open files, however large the dataset. What can be wrong with a dataset is found here
+and told in one sentence; ``check.py`` looks at every frame besides.
 
-Features keep LeRobot's names. Those of one dimension and numbers (bool and integers too) are served by ``rows`` and
-listed in ``widths``; two-dimensional, string and language features are listed in ``unread`` with the reason.
+Features keep LeRobot's names. Those of one dimension and numbers (bool and integers too) are served by
+``rows`` and listed in ``widths``; two-dimensional, string and language features are listed in ``unread``
+with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, F
 
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_videos: int = 12) -> Dataset:
-    """Open a dataset folder of any version we read; ``verify=False`` ignores the checksums of ``meta/hostbot``."""
+    """Open a dataset folder of any version; ``verify=False`` ignores what ``meta/hostbot`` records."""
     root = Path(path)
     for _ in range(3):
         files = open_files(root, verify)
@@ -41,7 +42,7 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_
 
 
 class Dataset:
-    """A LeRobot dataset as an ``EpisodeSource``; may be forked and pickled, each process opens its own files."""
+    """A LeRobot dataset as an ``EpisodeSource``; forked or pickled, each process opens its own files."""
 
     def __init__(self, files: Files, *, max_open_videos: int = 12) -> None:
         self.files, self._max_open_videos = files, max_open_videos
@@ -135,7 +136,7 @@ class Dataset:
     def frames(
         self, index: int, view: str, frame_indices: Sequence[int], size: tuple[int, int] | None = None
     ) -> Frames:
-        """Exactly these frames of a view, in the order asked for, letterboxed to (h, w) where a size is given."""
+        """Exactly these frames of a view, in the order asked for, letterboxed to (h, w) if it is given."""
         self._check_episode(index)
         self._own()
         feature = self.view_feature(view)

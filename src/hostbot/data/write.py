@@ -1,9 +1,10 @@
 """Write LeRobot v3.0 datasets that the real ``lerobot`` loads and a crash cannot spoil.
 
-Legend: N frames of an episode. Each episode is first its own data file and its own mp4 a camera, committed as one
-(``journal.py``) before ``add_episode`` returns. Every ``batch`` episodes, and at ``finalize``, these small files are
-joined by copying packets and row groups into files of up to 200 MB of video and 100 MB of rows. So a dataset is whole
-for every reader after every episode, nothing is encoded twice, and 2,000 episodes do not leave 2,000 files.
+Legend: N frames of an episode. Each episode is first its own data file and its own mp4 a camera, committed
+as one (``journal.py``) before ``add_episode`` returns. Every ``batch`` episodes, and at ``finalize``, these
+small files are joined by copying packets and row groups into files of up to 200 MB of video and 100 MB of
+rows. So a dataset is whole for every reader after every episode, nothing is encoded twice, and 2,000
+episodes do not leave 2,000 files.
 
 An mp4 is also kept below 1,024 s: beyond that LeRobot's float32 seconds miss its own tolerance of 1e-4 s.
 """
@@ -21,8 +22,9 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from hostbot.data.episode import EpisodeBuffer, FeatureSpec, data_table, feature_specs
+from hostbot.data.episode import EpisodeBuffer, data_table
 from hostbot.data.feature_stats import Stats, aggregate, from_json, to_json
+from hostbot.data.features import FeatureSpec, feature_specs
 from hostbot.data.files import EMBODIMENT, EVENTS, SIDECAR, Files, parse_json
 from hostbot.data.index import dump_tasks
 from hostbot.data.join import Joiner
@@ -40,9 +42,9 @@ WRITER = f"{SIDECAR}/writer.json"
 class DatasetWriter:
     """A v3.0 dataset being written; use it in a ``with``, which finalizes it.
 
-    ``features`` gives numeric features by width (``{"action": 20}``) or by ``FeatureSpec``; ``views`` gives cameras
-    by name and (height, width), a short name becoming ``observation.images.<name>``. ``resume`` continues a dataset
-    written by hostbot; without it the folder must be new or empty.
+    ``features`` gives numeric features by width (``{"action": 20}``) or by ``FeatureSpec``; ``views`` gives
+    cameras by name and (height, width), a short name becoming ``observation.images.<name>``. ``resume``
+    continues a dataset written by hostbot; without it the folder must be new or empty.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class DatasetWriter:
 
     @contextmanager
     def episode(self) -> Iterator[EpisodeBuffer]:
-        """An episode written frame by frame; it is committed when the block ends, and forgotten if it raises."""
+        """An episode written frame by frame; committed when the block ends, forgotten if it raises."""
         if self._lock.closed:
             raise BadInput(f"the writer of {self.root} is finalized; open it again with resume=True")
         buffer = EpisodeBuffer(self.specs, self.fps, self._encoder, self._video_target)
