@@ -106,10 +106,10 @@ class EpisodeBuffer:
             }
         return spec.with_info(info)
 
-    def stats(self, table: pa.Table, specs: Mapping[str, FeatureSpec]) -> dict[str, Stats]:
+    def stats(self, table: pa.Table) -> dict[str, Stats]:
         """LeRobot's statistics of the episode."""
         found: dict[str, Stats] = {}
-        for name, spec in specs.items():
+        for name, spec in self._specs.items():
             if spec.dtype == "video":
                 found[name] = self._samplers[name].stats()
             elif spec.dtype in NUMERIC:

@@ -53,7 +53,6 @@ class FeatureSpec:
 def feature_specs(
     features: Mapping[str, int | FeatureSpec],
     views: Mapping[str, tuple[int, int]],
-    fps: int,
     embodiment: Embodiment | None,
 ) -> dict[str, FeatureSpec]:
     """Every feature of a dataset by name: the caller's, the cameras, and LeRobot's own five."""

@@ -29,23 +29,23 @@ class Joiner:
         self,
         staging: Staging,
         files: Files,
-        tails: Mapping[str, Slot | None],
+        tails: Mapping[str, Slot],
         fps: int,
         limits: tuple[int, int],
     ) -> None:
         self.staging, self.files, self.tails = staging, files, tails
         self.fps, self.limits = fps, limits
 
-    def join(self, count: int) -> tuple[dict[str, Slot], frozenset[str]]:
+    def join(self, streams: Sequence[str], count: int) -> tuple[dict[str, Slot], frozenset[str]]:
         """Join the last ``count`` episodes; the new tail of every stream, and the files no longer needed."""
         listed = self.files.listing("meta/episodes", ".parquet")[-count:]
         rows = pa.concat_tables([pq.read_table(self.files.checked(f), partitioning=None) for f in listed])
         lengths = rows["length"].to_pylist()
         replaced, tails, moved = set(listed), {}, {}
-        for stream in self.tails.keys() - {"meta"}:
+        for stream in streams:
             parts = [stream_path(stream, slot) for slot in slots_of(rows, stream)]
             sizes = [(self.files.manifest[p][0], n) for p, n in zip(parts, lengths, strict=True)]
-            moved[stream] = assign(self.tails[stream], sizes, *self._cap(stream))
+            moved[stream] = assign(self.tails.get(stream), sizes, *self._cap(stream))
             tails[stream] = self._stream(stream, parts, moved[stream], lengths)
             replaced |= set(parts)
         tails["meta"] = self._meta(moved_rows(rows, moved, self.fps))
@@ -76,7 +76,7 @@ class Joiner:
 
     def _meta(self, rows: pa.Table) -> Slot:
         """Append the moved rows to the last joined ``meta/episodes`` file, or begin the next."""
-        [(slot, start)] = assign(self.tails["meta"], [(rows.nbytes, 1)], self.limits[0], _NO_LIMIT)
+        [(slot, start)] = assign(self.tails.get("meta"), [(rows.nbytes, 1)], self.limits[0], _NO_LIMIT)
         target = stream_path("meta", slot)
         for name, value in (("chunk_index", slot.chunk), ("file_index", slot.file)):
             place = rows.schema.get_field_index(f"meta/episodes/{name}")
