@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from hostbot.data.check import repair_dataset
 from hostbot.data.features import FeatureSpec
 from hostbot.data.files import MANIFEST, OVERLAY
-from hostbot.data.journal import STAGING, Staging, settle
+from hostbot.data.journal import STAGING, Staging
 from hostbot.data.merge import Slot, assign
 from hostbot.data.store import open_dataset
 from hostbot.data.write import DatasetWriter
@@ -310,7 +311,8 @@ def test_a_commit_is_seen_whole_at_every_step_of_its_moves(
             seen += 1
         monkeypatch.setattr("hostbot.data.journal.os.replace", real)
         assert same(expected, everything(open_dataset(root))), stop
-        settle(root)
+        writer._lock.close()
+        repair_dataset(root)
         assert not (root / OVERLAY).exists()
         assert same(expected, everything(open_dataset(root))), stop
         if left[0]:
@@ -373,6 +375,23 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         for view in VIEWS[:2]:
             assert [read_bars(f) for f in dataset.frames(e.number, view, range(len(e)))] == e.codes(view)
     assert len(list(root.glob("videos/*/*/*.mp4"))) == 2
+
+
+def test_a_reader_may_open_while_a_writer_commits(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path / "set")], stdout=subprocess.PIPE, env=_environment()
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    lengths = []
+    try:
+        while child.poll() is None and len(lengths) < 150:
+            lengths.append(len(open_dataset(tmp_path / "set")))
+    finally:
+        child.kill()
+        child.communicate()
+    assert lengths == sorted(lengths)
+    assert lengths[-1] > lengths[0] >= 1
 
 
 def _environment() -> dict[str, str]:

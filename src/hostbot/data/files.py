@@ -127,6 +127,11 @@ class Files:
         staged = self.root / OVERLAY / relative
         return staged if staged.exists() else self.root / relative
 
+    def has_moved(self) -> bool:
+        """Whether a writer is committing, or has since this folder was opened."""
+        path = self.path(MANIFEST)
+        return (self.root / OVERLAY).exists() or (path.exists() and path.read_bytes() != self.manifest_raw)
+
     def exists(self, relative: str) -> bool:
         """Whether the file is there at all."""
         return self.path(relative).exists()

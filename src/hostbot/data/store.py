@@ -12,6 +12,7 @@ with the reason.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,19 +27,22 @@ from hostbot.data.table import Rows
 from hostbot.data.views import Views, picture_frames
 from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, Frames
 
+_ATTEMPTS = 5
+"""Times a dataset is opened while its writer commits under our eyes; two states must not be mixed."""
+
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_videos: int = 12) -> Dataset:
     """Open a dataset folder of any version; ``verify=False`` ignores what ``meta/hostbot`` records."""
     root = Path(path)
-    for _ in range(3):
+    for attempt in range(_ATTEMPTS):
         files = open_files(root, verify)
         try:
             return Dataset(files, max_open_videos=max_open_videos)
         except DataError:
-            # A writer may have committed while we were reading; then the files belong to two states.
-            if open_files(root, verify).manifest_raw == files.manifest_raw:
+            if attempt + 1 == _ATTEMPTS or not files.has_moved():
                 raise
-    raise DataError(f"{root} changes faster than it can be opened; wait for its writer")
+            time.sleep(0.02)
+    raise AssertionError
 
 
 class Dataset:
