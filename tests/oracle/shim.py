@@ -32,5 +32,6 @@ def decode_video_frames(path, timestamps, tolerance_s, backend=None):
 
 import lerobot.datasets.lerobot_dataset as lerobot_dataset  # noqa: E402
 
+lerobots_own_decode = lerobot_dataset.decode_video_frames
 lerobot_dataset.decode_video_frames = decode_video_frames
 LeRobotDataset = lerobot_dataset.LeRobotDataset
