@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -95,13 +96,33 @@ def test_every_damaged_video_is_refused_or_read_right(cases: list[Damaged]) -> N
     assert not [case.path.name for case in silent if case.original.name.startswith(CHECKSUMMED)]  # type: ignore[union-attr]
     counts = Counter(case.original.name for case in silent)  # type: ignore[union-attr]
     print("decoded to other pixels without any sign:", len(silent), dict(counts))
-    assert len(silent) <= 60
+    assert len(silent) <= 30
 
 
 def test_with_a_recorded_checksum_every_change_is_refused(cases: list[Damaged]) -> None:
     changed = [case for case in cases if case.original is not None and case.original.suffix != ".webp"]
     assert len(changed) > 200
     assert set(outcomes(changed, outcome_with_checksum)) == {"refused"}
+
+
+def test_a_hash_in_every_picture_shows_every_flip_in_the_pictures(
+    cases: list[Damaged], tmp_path: Path
+) -> None:
+    """What VideoWriter(codec="hevc") writes: no flip of the coded data goes unnoticed, even unrecorded."""
+    rng = random.Random(3)
+    original = next(case.original for case in cases if case.original and "hashed" in case.original.name)
+    data = original.read_bytes()
+    start = data.index(b"mdat") + 4
+    flipped = []
+    for number in range(60):
+        changed = bytearray(data)
+        changed[rng.randrange(start, len(data))] ^= 1 << rng.randrange(8)
+        path = tmp_path / f"{number}.mp4"
+        path.write_bytes(changed)
+        flipped.append(Damaged(path=path, kind="flip", verdict="same", original=original))
+    results = Counter(outcomes(flipped, outcome))
+    assert set(results) <= {"refused", "same"}
+    assert results["refused"] >= 40
 
 
 def test_a_file_that_cannot_be_held_is_refused_and_not_read(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ data), so that only a recorded checksum can tell, and with one it must be refuse
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import struct
 import wave
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -56,7 +58,7 @@ BASES: dict[str, dict[str, object]] = {
     "plain.gif": {"codec": "gif", "pix_fmt": "rgb8", "time_base": Fraction(1, 25)},
     "plain.apng": {"codec": "apng", "pix_fmt": "rgb24", "time_base": Fraction(1, 25)},
 }
-CHECKSUMMED = ("ffv1", "plain.apng")
+CHECKSUMMED = ("ffv1.mkv", "plain.apng")
 """Bases whose coded pictures carry checksums of their own: no flip may pass in them."""
 
 
@@ -96,6 +98,15 @@ def flip_header(data: bytearray, rng: random.Random) -> bytearray:
     return data
 
 
+def flip_index(data: bytearray, rng: random.Random) -> bytearray:
+    """Among the tables of sizes, times and offsets, where a flip lies about the film."""
+    at = data.find(b"moov")
+    start, end = (at, at + int.from_bytes(data[at - 4 : at])) if at > 0 else (0, len(data) // 10)
+    for _ in range(rng.randrange(1, 4)):
+        data[rng.randrange(start, min(end, len(data)))] ^= 1 << rng.randrange(8)
+    return data
+
+
 def zero_run(data: bytearray, rng: random.Random) -> bytearray:
     start = rng.randrange(len(data) // 4, len(data) * 3 // 4)
     data[start : start + 512] = bytes(len(data[start : start + 512]))
@@ -132,6 +143,7 @@ CHANGES: list[tuple[str, Change, Verdict]] = [
     ("flip_8", flip(8), "checksum"),
     ("flip_64", flip(64), "checksum"),
     ("flip_header", flip_header, "checksum"),
+    ("flip_index", flip_index, "checksum"),
     ("zero_run", zero_run, "checksum"),
     ("noise_run", noise_run, "checksum"),
     ("hole", hole, "checksum"),
@@ -181,8 +193,6 @@ def _zipped(path: Path) -> Path:
 
 def _bomb_png(path: Path) -> Path:
     header = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
-    import zlib
-
     chunk = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
     return _written(path, b"\x89PNG\r\n\x1a\n" + chunk + bytes(12))
 
@@ -195,8 +205,6 @@ def _folder(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def _png(size: tuple[int, int]) -> bytes:
-    import io
-
     stream = io.BytesIO()
     Pillow.fromarray(stamped(3, size)).save(stream, "png")
     return stream.getvalue()
@@ -273,7 +281,7 @@ def damaged_videos(folder: Path, count: int = 300, seed: int = 0) -> list[Damage
         after = bytes(change(bytearray(before), rng))
         if after == before:
             continue
-        if kind == "cut" and original.suffix == ".ts":
+        if kind.startswith("cut") and original.suffix == ".ts" and len(after) % 188 == 0:
             verdict = "checksum"  # cut between two packets, a transport stream is shorter and whole
         path = folder / "damaged" / f"{number:03d}_{kind}_{original.name}"
         path.write_bytes(after)

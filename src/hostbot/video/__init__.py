@@ -4,9 +4,10 @@ from hostbot.video.container import VideoReader
 from hostbot.video.demonstration import load_demonstration, open_video, probe
 from hostbot.video.fit import Fit, Placement, Size, aligned_size, place
 from hostbot.video.images import FolderReader, WebpReader
+from hostbot.video.info import VideoInfo
 from hostbot.video.limits import VideoLimits
 from hostbot.video.live import LiveVideo, is_live
-from hostbot.video.reader import Reader, VideoInfo, resample_times
+from hostbot.video.reader import Reader, resample_times
 from hostbot.video.source import crc32
 from hostbot.video.table import FrameTable
 from hostbot.video.writer import VideoCodec, VideoWriter

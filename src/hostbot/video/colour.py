@@ -12,7 +12,7 @@ from typing import Literal
 import av
 import numpy as np
 from av.video.reformatter import ColorRange, ColorTrc, Interpolation, VideoReformatter
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32, UInt8, UInt16
 
 from hostbot.types import Image
 from hostbot.video.fit import Placement, Size
@@ -64,7 +64,7 @@ class Converter:
     @staticmethod
     def _reformat(
         reformatter: VideoReformatter, frame: av.VideoFrame, pixel_format: str, size: Size
-    ) -> UInt8[np.ndarray, "h w C"]:
+    ) -> UInt8[np.ndarray, "h w C"] | UInt16[np.ndarray, "h w C"]:
         if not frame.format.is_rgb and frame.colorspace == _MATRIX_UNKNOWN:
             # Players' convention for untagged video: HD is BT.709, smaller is BT.601.
             frame.colorspace = _MATRIX_709 if frame.height >= 720 or frame.width >= 1280 else _MATRIX_601
@@ -90,7 +90,7 @@ def _range_of(frame: av.VideoFrame) -> ColorRange:
     return ColorRange(frame.color_range)
 
 
-def tone_map(signal: UInt8[np.ndarray, "h w 3"], hdr: Hdr) -> Image:
+def tone_map(signal: UInt16[np.ndarray, "h w 3"], hdr: Hdr) -> Image:
     """HDR BT.2020 (16-bit E') to SDR BT.709: decode, change primaries, roll highlights off, encode sRGB."""
     light = _decode_lut(hdr)[signal]
     if hdr == "hlg":

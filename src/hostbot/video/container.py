@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import av
 import numpy as np
 from jaxtyping import Float64
 
 from hostbot.types import BadInput, VideoError
-from hostbot.video.colour import Colour, hdr_transfer
+from hostbot.video.colour import Colour
 from hostbot.video.fit import Size
-from hostbot.video.limits import PathLike, VideoLimits, bad
-from hostbot.video.reader import Reader, VideoInfo
+from hostbot.video.info import VideoInfo, describe
+from hostbot.video.limits import PathLike, VideoLimits, bad, cut
+from hostbot.video.reader import Reader
 from hostbot.video.source import STRICT, check_crc32, error_log, open_container, telling, video_stream
 from hostbot.video.table import FrameTable, build_table
 
@@ -44,7 +44,7 @@ class VideoReader(Reader):
     Damage is refused when the container's bookkeeping, its index or the decoder shows it. Not every flipped
     bit does: in H.264, HEVC, VP9, AV1 and MPEG-4 picture data a flip may decode to other, valid pixels, and a
     Matroska recording of unknown length or an MPEG-TS file cut between two packets is shorter but whole. Only
-    ``crc32``, the checksum recorded when the file was written, catches those; with it, every change is caught.
+    ``crc32``, the checksum recorded when the file was written, catches those, and with it every change.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class VideoReader(Reader):
     def _open(self) -> None:
         if self.crc32 is not None:
             check_crc32(self.path, self.crc32, self.limits)
-        self._container = open_container(self.path, self.limits)
+        self._container, self._promised = open_container(self.path, self.limits)
         self._stream = video_stream(self.path, self._container, self.limits)
         context = self._stream.codec_context
         context.options = STRICT | {"max_pixels": str(self.limits.max_pixels)}
@@ -135,7 +135,10 @@ class VideoReader(Reader):
 
     def _build_table(self, trust_index: bool = True) -> FrameTable:
         with telling(self.path, "reading its packets"):
-            return build_table(self.path, self._live(), self._stream, self.limits, trust_index=trust_index)
+            table = build_table(self.path, self._live(), self._stream, self.limits, trust_index=trust_index)
+        if self._promised is not None and len(table) != self._promised:
+            raise cut(self.path, f"it promises {self._promised} frames, and {len(table)} can be shown")
+        return table
 
     def _live(self) -> av.container.InputContainer:
         """The open container of this process."""
@@ -174,7 +177,7 @@ class VideoReader(Reader):
         return self._decode_from_further_back(index)
 
     def _decode_from_further_back(self, index: int) -> av.VideoFrame:
-        """Begin earlier and earlier: not at every H.264 keyframe of open groups can a strict decoder begin."""
+        """Begin earlier and earlier: a strict decoder cannot begin at every keyframe of an open group."""
         failed = self._begun_at
         back = 1
         while True:
@@ -309,53 +312,3 @@ class _Reordered(Exception):
 def _with_first(first: av.Packet[Any], rest: Iterator[av.Packet[Any]]) -> Iterator[av.Packet[Any]]:
     yield first
     yield from rest
-
-
-def orientation(path: PathLike, picture: av.VideoFrame) -> tuple[int, bool]:
-    """Counter-clockwise degrees and mirroring that the display matrix of a frame asks for."""
-    side_data: Any = cast(Any, picture.side_data).get("DISPLAYMATRIX")
-    if side_data is None:
-        return 0, False
-    a, b, _, c, d, *_ = np.frombuffer(bytes(side_data), np.int32).astype(np.float64) / 65536
-    if a == b == c == d == 0:
-        return 0, False
-    mirrored = a * d - b * c < 0
-    along = (-a, -b) if mirrored else (a, b)
-    angle = np.degrees(np.arctan2(-along[1], along[0])) % 360
-    turns = round(angle / 90)
-    if abs(angle - 90 * turns) > 1:
-        raise bad(
-            path, f"asks to be turned by {angle:.0f} degrees; only quarter turns can be shown, convert it"
-        )
-    return turns % 4 * 90, bool(mirrored)
-
-
-def describe(
-    path: PathLike,
-    stream: av.video.stream.VideoStream,
-    picture: av.VideoFrame,
-    table: FrameTable,
-    has_audio: bool,
-) -> VideoInfo:
-    """Gather what the header, the table and the first picture say."""
-    rotation, mirrored = orientation(path, picture)
-    aspect = stream.sample_aspect_ratio or Fraction(1)
-    if not Fraction(1, 16) <= aspect <= 16:
-        raise bad(path, f"claims pixels of shape {aspect}; record or export it again")
-    height, width = picture.height, max(1, round(picture.width * aspect))
-    if rotation % 180:
-        height, width = width, height
-    return VideoInfo(
-        width=width,
-        height=height,
-        codec=stream.codec_context.codec.canonical_name,
-        num_frames=len(table),
-        duration_s=table.duration_s,
-        fps=len(table) / table.duration_s,
-        is_variable_rate=table.is_variable_rate,
-        rotation=rotation,
-        is_mirrored=mirrored,
-        bit_depth=max(component.bits for component in picture.format.components),
-        hdr=hdr_transfer(picture.color_trc),
-        has_audio=has_audio,
-    )

@@ -10,9 +10,10 @@ from hostbot.video.colour import Colour
 from hostbot.video.container import VideoReader
 from hostbot.video.fit import Fit, Size
 from hostbot.video.images import FolderReader, WebpReader
+from hostbot.video.info import VideoInfo
 from hostbot.video.limits import PathLike, VideoLimits, bad
 from hostbot.video.live import is_live
-from hostbot.video.reader import Reader, VideoInfo
+from hostbot.video.reader import Reader
 from hostbot.video.source import check_crc32
 
 

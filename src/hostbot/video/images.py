@@ -19,8 +19,9 @@ from PIL import ImageOps
 
 from hostbot.types import BadInput
 from hostbot.video.colour import Colour
+from hostbot.video.info import VideoInfo
 from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size, within
-from hostbot.video.reader import Reader, VideoInfo
+from hostbot.video.reader import Reader
 from hostbot.video.source import PICTURES, check_file
 
 # The pixel limit is ours, checked from the header before anything is decoded.

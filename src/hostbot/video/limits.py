@@ -30,6 +30,11 @@ def bad(path: PathLike, text: str) -> VideoError:
     return VideoError(" ".join(f"video {os.fspath(path)!r} {text}".split()))
 
 
+def cut(path: PathLike, how: str) -> VideoError:
+    """The error for a file that contradicts itself."""
+    return bad(path, f"is cut short or damaged: {how}; copy or record it again")
+
+
 def within(path: PathLike, limits: VideoLimits, name: str, value: float, what: str) -> None:
     """Refuse a file whose ``value`` passes the limit called ``name``."""
     limit = getattr(limits, name)

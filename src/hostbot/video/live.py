@@ -14,8 +14,8 @@ import numpy as np
 
 from hostbot.types import Image, VideoError
 from hostbot.video.colour import Converter, hdr_transfer, lay_into, upright
-from hostbot.video.container import orientation
 from hostbot.video.fit import Fit, Size, place
+from hostbot.video.info import orientation
 from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size
 from hostbot.video.source import telling
 
@@ -85,7 +85,10 @@ def _open(path: PathLike, timeout_s: float) -> av.container.InputContainer:
     camera = device.startswith("/dev/")
     if camera and not (os.path.exists(device) and stat.S_ISCHR(os.stat(device).st_mode)):
         raise bad(path, f"is not there: no camera at {device}; plug one in or give another number")
-    options = {"rtsp_transport": "tcp"} if text.startswith("rtsp") else {}
+    # A stream may not point back at files of this machine.
+    options = {} if camera else {"protocol_whitelist": "tcp,udp,rtp,rtsp,rtmp,srt,http,https,tls,crypto"}
+    if text.startswith("rtsp"):
+        options["rtsp_transport"] = "tcp"
     try:
         return av.open(device, format="v4l2" if camera else None, options=options, timeout=timeout_s)
     except (av.FFmpegError, ValueError) as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -16,35 +15,11 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from hostbot.types import BadInput, Frames, Image
-from hostbot.video.colour import Colour, Converter, Hdr, lay_into, upright
+from hostbot.video.colour import Colour, Converter, lay_into, upright
 from hostbot.video.fit import Fit, Placement, Size, place
+from hostbot.video.info import VideoInfo
 from hostbot.video.limits import PathLike, VideoLimits, bad
 from hostbot.video.source import telling
-
-
-@dataclass(frozen=True, kw_only=True)
-class VideoInfo:
-    """What a file says of itself; width and height are as shown, after rotation and pixel aspect."""
-
-    width: int
-    height: int
-    codec: str
-    num_frames: int
-    duration_s: float
-    fps: float
-    """Average frames a second."""
-    is_variable_rate: bool
-    rotation: int
-    """Degrees the coded picture is turned counter-clockwise to be upright: 0, 90, 180 or 270."""
-    is_mirrored: bool
-    bit_depth: int
-    hdr: Hdr | None
-    has_audio: bool
-
-    @property
-    def size(self) -> Size:
-        """(height, width) as shown."""
-        return self.height, self.width
 
 
 class Reader(ABC):
@@ -167,8 +142,8 @@ class Reader(ABC):
         if num_bytes > self.limits.max_output_bytes:
             raise bad(
                 self.path,
-                f"gives {shape[0]} frames of {shape[1]}x{shape[2]}, {num_bytes / 2**30:.1f} GiB at once, above "
-                f"the limit of {self.limits.max_output_bytes / 2**30:.1f}; ask for a smaller size or fewer "
+                f"gives {shape[0]} frames of {shape[2]}x{shape[1]}, {num_bytes / 2**30:.1f} GiB, above the "
+                f"limit of {self.limits.max_output_bytes / 2**30:.1f}; ask for a smaller size or fewer "
                 "frames, iterate with stream(), or raise VideoLimits(max_output_bytes=...)",
             )
 

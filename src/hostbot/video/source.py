@@ -16,6 +16,7 @@ from pathlib import Path
 import av
 import av.logging
 
+from hostbot.types import VideoError
 from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size, within
 from hostbot.video.structure import check_structure
 
@@ -78,20 +79,22 @@ def telling(path: PathLike, doing: str) -> Iterator[None]:
         raise bad(path, f"is damaged: {doing} failed ({reason}); copy or record it again") from None
 
 
-def open_container(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
-    """Open a checked file for demuxing, its header within the limits and its structure whole."""
+def open_container(path: PathLike, limits: VideoLimits) -> tuple[av.container.InputContainer, int | None]:
+    """Open a checked file for demuxing, and say how many frames its structure promises, where it does."""
     check_file(path, limits)
-    check_structure(path, limits)
     try:
+        promised = check_structure(path, limits)
         container = _open(path, limits)
-    except (av.FFmpegError, MemoryError, OverflowError, UnicodeError, ValueError) as error:
+    except VideoError:
+        raise
+    except (av.FFmpegError, OSError, MemoryError, OverflowError, ValueError) as error:
         raise bad(path, _why_not(path, limits, error)) from None
     try:
         video_stream(path, container, limits)
     except BaseException:
         container.close()
         raise
-    return container
+    return container, promised
 
 
 def video_stream(
@@ -127,7 +130,8 @@ def _open(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
 
 def _why_not(path: PathLike, limits: VideoLimits, error: Exception) -> str:
     """Open the file once more with FFmpeg's log on, for its reason is only there."""
-    with open(path, "rb") as file:
+    head = b""
+    with suppress(OSError), open(path, "rb") as file:
         head = file.read(4)
     if head in _PICTURE_HEADS or head[:2] in _PICTURE_HEADS:
         return "is a still picture; give a video, or the folder that holds the pictures of one"

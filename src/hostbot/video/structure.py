@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
 
-from hostbot.video.limits import PathLike, VideoLimits, bad, check_frame_size, within
+from hostbot.video.limits import PathLike, VideoLimits, check_frame_size, cut, within
+from hostbot.video.mp4 import FIRST_BOXES, check_mp4
 
-_MP4_PARENTS = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"edts"}
-_MP4_FIRST = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx"}
 _MKV_PARENTS = {0x18538067, 0x1F43B675}  # Segment, Cluster
 _MKV_LEVEL_1 = {0x114D9B74, 0x1549A966, 0x1654AE6B, 0x1C53BB6B, 0x1254C367, 0x1043A770, 0x1941A469}
 _MKV_CLUSTER = {0xE7, 0xA3, 0xA0, 0xA7, 0xAB, 0x5854, 0xAF}
 _MKV_ANYWHERE = {0xEC, 0xBF, 0x1A45DFA3}
 
 
-def check_structure(path: PathLike, limits: VideoLimits) -> None:
-    """Refuse a file that is cut short, or whose headers promise what it cannot hold."""
+def check_structure(path: PathLike, limits: VideoLimits) -> int | None:
+    """Refuse a file that is cut short or claims what it cannot hold; say how many frames an mp4 promises."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         head = data[:12]
-        if head[4:8] in _MP4_FIRST:
-            _check_mp4(path, data, limits)
-        elif head[:4] == b"\x1a\x45\xdf\xa3":
+        if head[4:8] in FIRST_BOXES:
+            return check_mp4(path, data, limits)
+        if head[:4] == b"\x1a\x45\xdf\xa3":
             _check_matroska(path, data)
         elif head[:6] in (b"GIF87a", b"GIF89a"):
             _check_gif(path, data, limits)
@@ -34,77 +32,9 @@ def check_structure(path: PathLike, limits: VideoLimits) -> None:
             _check_png(path, data, limits)
         elif head[:4] == b"RIFF":
             _check_riff(path, data)
-        elif head[:1] == b"\x47" and len(data) > 188 and data[188] == 0x47 and len(data) % 188:
-            raise _cut(path, "its last packet is incomplete")
-
-
-def _cut(path: PathLike, how: str) -> Exception:
-    return bad(path, f"is cut short or damaged: {how}; copy or record it again")
-
-
-def _check_mp4(path: PathLike, data: mmap.mmap, limits: VideoLimits) -> None:
-    boxes = list(_boxes(path, data, 0, len(data), top=True))
-    kinds = {kind for kind, _, _ in boxes}
-    if b"moov" not in kinds:
-        raise _cut(path, "its index (moov) is missing, as when a recording stops without being closed")
-    if b"mdat" not in kinds:
-        raise _cut(path, "its media data (mdat) is missing")
-    handler = b""
-    for kind, start, end in boxes:
-        if kind == b"hdlr":
-            handler = data[start + 8 : start + 12]
-        elif kind in (b"stsz", b"stts", b"ctts", b"trun", b"stsd"):
-            _check_table(path, data, limits, kind, start, end, handler)
-
-
-def _boxes(
-    path: PathLike, data: mmap.mmap, start: int, end: int, top: bool = False
-) -> Iterator[tuple[bytes, int, int]]:
-    """Every box with the place of its content, parents before children."""
-    while end - start >= 8:
-        size, kind = int.from_bytes(data[start : start + 4]), data[start + 4 : start + 8]
-        content = start + 8
-        if size == 1:
-            size, content = int.from_bytes(data[start + 8 : start + 16]), start + 16
-        elif size == 0:
-            size = end - start
-        if top and not (kind.isascii() and kind.replace(b" ", b"x").isalnum()):
-            return  # junk after the film: players ignore it, and so do we
-        if size < content - start or start + size > end:
-            name = kind.decode("latin-1")
-            raise _cut(path, f"its part {name!r} claims {size:,} bytes of the {end - start:,} that are left")
-        yield kind, content, start + size
-        if kind in _MP4_PARENTS:
-            yield from _boxes(path, data, content, start + size)
-        start += size
-
-
-def _check_table(
-    path: PathLike, data: mmap.mmap, limits: VideoLimits, kind: bytes, start: int, end: int, handler: bytes
-) -> None:
-    if end - start < 8:
-        raise _cut(path, f"its table {kind.decode()!r} is incomplete")
-    if kind == b"stsd":
-        if handler == b"vide" and end - start >= 8 + 36:
-            width, height = struct.unpack(">HH", data[start + 8 + 32 : start + 8 + 36])
-            check_frame_size(path, limits, width, height)
-        return
-    count, unit, room = int.from_bytes(data[start + 4 : start + 8]), 8, end - start - 8
-    if kind == b"stsz":
-        unit, count = count, int.from_bytes(data[start + 8 : start + 12])
-        room = len(data) if unit else end - start - 12
-        unit = unit or 4
-        if handler == b"vide":
-            within(path, limits, "max_frames", count, "frames")
-    elif kind == b"trun":
-        flags = int.from_bytes(data[start + 1 : start + 4])
-        unit, room = 4 * (flags & 0xF00).bit_count(), end - start - 8
-        within(path, limits, "max_frames", count, "frames in a fragment")
-    elif handler == b"vide" and count * unit <= room:
-        counts = struct.unpack(f">{2 * count}I", data[start + 8 : start + 8 + 8 * count])[::2]
-        within(path, limits, "max_frames", sum(counts), "frames")
-    if count * unit > room:
-        raise _cut(path, f"its table {kind.decode()!r} promises {count:,} entries and has room for fewer")
+        elif head[:1] == b"\x47" and len(data) > 188 and data[188] == 0x47:
+            _check_transport_stream(path, data)
+    return None
 
 
 def _check_matroska(path: PathLike, data: mmap.mmap) -> None:
@@ -115,11 +45,9 @@ def _check_matroska(path: PathLike, data: mmap.mmap) -> None:
         element, after = _vint(data, position, keep_marker=True)
         size, content = (None, None) if after is None else _vint(data, after, keep_marker=False)
         if element is None or content is None or element not in allowed:
-            raise _cut(path, f"byte {position:,} begins no known part")
+            raise cut(path, f"byte {position:,} begins no known part")
         if size is not None and content + size > segment_end:
-            raise _cut(
-                path, f"the part at byte {position:,} runs {content + size - segment_end:,} bytes over"
-            )
+            raise cut(path, f"the part at byte {position:,} runs {content + size - segment_end:,} bytes over")
         if element == 0x18538067 and size is not None:
             segment_end = content + size
         position = content if element in _MKV_PARENTS else content + (size or 0)
@@ -151,16 +79,16 @@ def _check_gif(path: PathLike, data: mmap.mmap, limits: VideoLimits) -> None:
         elif data[position] == 0x2C and position + 10 < len(data):
             left, top, wide, high, flags = struct.unpack("<HHHHB", data[position + 1 : position + 10])
             if left + wide > width or top + high > height:
-                raise _cut(path, f"picture {frames} lies outside the {width}x{height} frame")
+                raise cut(path, f"picture {frames} lies outside the {width}x{height} frame")
             position += 11 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
             frames += 1
         else:
-            raise _cut(path, f"byte {position:,} begins no known part")
+            raise cut(path, f"byte {position:,} begins no known part")
         while position < len(data) and data[position]:
             position += 1 + data[position]
         position += 1
     if position >= len(data):
-        raise _cut(path, f"it ends within or after picture {frames} without the closing mark")
+        raise cut(path, f"it ends within or after picture {frames} without the closing mark")
     within(path, limits, "max_frames", frames, "frames")
 
 
@@ -172,10 +100,19 @@ def _check_png(path: PathLike, data: mmap.mmap, limits: VideoLimits) -> None:
         size, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
         position += 12 + size
     if kind != b"IEND" or position > len(data):
-        raise _cut(path, "its closing part is missing")
+        raise cut(path, "its closing part is missing")
+
+
+def _check_transport_stream(path: PathLike, data: mmap.mmap) -> None:
+    """Packets of 188 bytes, each with its mark; FFmpeg would skip to the next one that has it."""
+    if len(data) % 188:
+        raise cut(path, "its last packet is incomplete")
+    marks = data[::188]
+    if marks.count(b"\x47") != len(marks):
+        raise cut(path, f"{len(marks) - marks.count(b'G'):,} of {len(marks):,} packets have no mark")
 
 
 def _check_riff(path: PathLike, data: mmap.mmap) -> None:
     size = int.from_bytes(data[4:8], "little")
     if size + 8 > len(data):
-        raise _cut(path, f"it promises {size + 8:,} bytes and has {len(data):,}")
+        raise cut(path, f"it promises {size + 8:,} bytes and has {len(data):,}")

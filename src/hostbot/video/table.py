@@ -37,7 +37,7 @@ class FrameTable:
     @property
     def duration_s(self) -> float:
         """From the first frame's appearance to the last one's end."""
-        return float((int(self.pts[-1] - self.pts[0]) + self.last_duration) * self.time_base)
+        return float(max(1, int(self.pts[-1] - self.pts[0]) + self.last_duration) * self.time_base)
 
     @property
     def rounding_s(self) -> float:
@@ -128,8 +128,10 @@ def _from_packets(
     limits: VideoLimits,
 ) -> FrameTable:
     rows: list[tuple[int, bool, int]] = []
-    has_order = "avi" in container.format.name.split(",") and bool(stream.codec_context.has_b_frames)
-    promised = stream.frames
+    # A header counts what an mp4's edit list leaves out, and an AVI's may count one too many.
+    is_avi = "avi" in container.format.name.split(",")
+    has_order = is_avi and bool(stream.codec_context.has_b_frames)
+    promised = max(len(stream.index_entries), stream.frames - 1 if is_avi else 0)
     read = 0
     first_key: int | None = None
     last_key = 0  # row of the latest keyframe
