@@ -3,9 +3,10 @@
     tests/oracle/setup.sh
     LD_LIBRARY_PATH=.venv-oracle/ffmpeg PYTHONPATH=src .venv-oracle/bin/python benchmarks/data_loading.py
 
-torchcodec runs on the FFmpeg libraries PyAV brings, so that what differs is seeking, decoding calls and copies.
-Each decoder has one thread and keeps its files open. ``lerobot`` is LeRobotDataset with delta_timestamps on its default
-backend, which also makes float32 of every pixel. A ratio above 1 says hostbot is that many times faster.
+torchcodec runs on the FFmpeg libraries PyAV brings, so that what differs is seeking, calls and copies.
+Each decoder has one thread and keeps its files open. ``lerobot`` is LeRobotDataset with delta_timestamps on
+its default backend, which also makes float32 of every pixel. A ratio above 1 says hostbot is that many times
+faster, below 1 that it is slower.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Load = Callable[[int, list[int]], object]
 
 
 def scene(rng: np.random.Generator, count: int, size: tuple[int, int]) -> np.ndarray:
-    """A textured background with sensor noise and three moving blobs: about what a wrist camera costs to code."""
+    """A textured background with sensor noise and three moving blobs."""
     h, w = size
     y, x = np.mgrid[:h, :w].astype(np.float32) / max(h, w)
     base = 110 + 60 * np.sin(x * rng.uniform(9, 30) + 5 * y) + 25 * np.sin(y * rng.uniform(20, 60))

@@ -83,11 +83,11 @@ def make_episodes(seed: int, lengths: Sequence[int]) -> list[Episode]:
     return episodes
 
 
-def open_writer(root: Path, views: Sequence[str] = VIEWS, **options: object) -> DatasetWriter:
+def open_writer(root: Path, cameras: Sequence[str] = VIEWS, **options: object) -> DatasetWriter:
     given: dict[str, object] = {
         "fps": 30,
         "features": FEATURES,
-        "views": dict.fromkeys(views, SIZE),
+        "views": dict.fromkeys(cameras, SIZE),
         "embodiment": bimanual(30, VIEWS),
         "robot_type": "test_arms",
     }

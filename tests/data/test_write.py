@@ -144,6 +144,20 @@ def test_videos_run_at_a_constant_rate_with_a_keyframe_at_every_episode(tmp_path
     assert all(p.stat().st_mode & 0o044 == 0o044 for p in (tmp_path / "set").rglob("*") if p.is_file())
 
 
+@pytest.mark.parametrize("codec", ["hevc", "av1"])
+def test_other_codecs_are_joined_as_well(tmp_path: Path, codec: str) -> None:
+    episodes = make_episodes(5, (7, 33, 1))
+    with open_writer(tmp_path / "set", (), views={"left_wrist": (64, 96)}, codec=codec) as writer:
+        for e in episodes:
+            writer.add_episode(e.rows, {"left_wrist": e.frames("left_wrist", (64, 96))}, e.tasks, e.events)
+    dataset = open_dataset(tmp_path / "set")
+    assert dataset.schema.views["left_wrist"].codec == codec
+    assert len(list((tmp_path / "set").glob("videos/*/*/*.mp4"))) == 1
+    for e in episodes:
+        frames = dataset.frames(e.number, "left_wrist", range(len(e)))
+        assert [read_bars(f) for f in frames] == e.codes("left_wrist")
+
+
 def test_one_row_group_an_episode_with_page_checksums(tmp_path: Path) -> None:
     write_v3(tmp_path / "set", make_episodes(5, (7, 40, 12)), ())
     path = tmp_path / "set/data/chunk-000/file-000.parquet"

@@ -91,7 +91,7 @@ def join_videos(parts: Sequence[Path], target: Path, fps: int) -> None:
                 stream = source.streams.video[0]
                 extradata = bytes(stream.codec_context.extradata or b"")
                 if out is None:
-                    out, settings = output.add_stream_from_template(stream), extradata
+                    out, settings = output.add_stream_from_template(stream, opaque=True), extradata
                     out.time_base = clock
                 if extradata != settings:
                     raise DataError(

@@ -25,24 +25,24 @@ from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema, parse_sch
 from hostbot.data.sidecar import open_files, read_embodiment, read_events
 from hostbot.data.table import Rows
 from hostbot.data.views import Views, picture_frames
-from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, Frames
+from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, EpisodeSource, Event, Frames
 
-_ATTEMPTS = 5
-"""Times a dataset is opened while its writer commits under our eyes; two states must not be mixed."""
+_PATIENCE_S = 5.0
+"""How long to try again where a writer commits while we open; two states must not be mixed."""
 
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_videos: int = 12) -> Dataset:
     """Open a dataset folder of any version; ``verify=False`` ignores what ``meta/hostbot`` records."""
     root = Path(path)
-    for attempt in range(_ATTEMPTS):
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
         files = open_files(root, verify)
         try:
             return Dataset(files, max_open_videos=max_open_videos)
         except DataError:
-            if attempt + 1 == _ATTEMPTS or not files.has_moved():
+            if time.monotonic() > deadline or not files.has_moved():
                 raise
-            time.sleep(0.02)
-    raise AssertionError
+        time.sleep(0.01)
 
 
 class Dataset:
@@ -56,6 +56,7 @@ class Dataset:
         self._embodiment = read_embodiment(files)
         self._events = read_events(files, self.index)
         self._views = self.schema.views
+        self._widths = _widths(self.schema)
         self._open()
         self._rows.footers()
         self._videos.present()
@@ -92,8 +93,7 @@ class Dataset:
     @property
     def widths(self) -> Mapping[str, int]:
         """Numeric one-dimensional features with their width, LeRobot's own five columns left out."""
-        numeric = {n: f.width for n, f in self.schema.features.items() if n not in BOOKKEEPING}
-        return {n: w for n, w in numeric.items() if w is not None}
+        return self._widths
 
     @property
     def unread(self) -> Mapping[str, str]:
@@ -149,7 +149,8 @@ class Dataset:
             span = f"{min(frame_indices)}..{max(frame_indices)}"
             raise BadInput(f"frames {span} were asked of episode {index}, which has 0..{length - 1}")
         if feature.dtype == "image":
-            return picture_frames(self._rows, feature.name, index, frame_indices, size)
+            with self._rows.lock:
+                return picture_frames(self._rows, feature.name, index, frame_indices, size)
         return self._videos.frames(feature.name, index, frame_indices, size)
 
     def frame_tasks(self, index: int) -> Int64[np.ndarray, " N"]:
@@ -162,9 +163,10 @@ class Dataset:
         """Read columns ``rows`` does not serve, for a check that they can be read."""
         self._check_episode(index)
         self._own()
-        held = [n for n in names if self._rows.has_column(index, n)]
-        for _ in self._rows.batches(index, held) if held else ():
-            pass
+        with self._rows.lock:
+            held = [n for n in names if self._rows.has_column(index, n)]
+            for _ in self._rows.batches(index, held) if held else ():
+                pass
 
     def named_files(self) -> list[str]:
         """Relative paths of the data and video files the metadata name, each once."""
@@ -196,8 +198,18 @@ class Dataset:
             )
 
 
+def as_source(dataset: Dataset) -> EpisodeSource:
+    """A dataset seen as the protocol every layer above works with, which the type checker holds it to."""
+    return dataset
+
+
 def _reopen(root: str, verify: bool, max_open_videos: int) -> Dataset:
     return open_dataset(root, verify=verify, max_open_videos=max_open_videos)
+
+
+def _widths(schema: Schema) -> dict[str, int]:
+    numeric = {n: f.width for n, f in schema.features.items() if n not in BOOKKEEPING}
+    return {n: w for n, w in numeric.items() if w is not None}
 
 
 def _why_unread(feature: Feature) -> str:

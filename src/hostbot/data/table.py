@@ -68,7 +68,7 @@ class Rows:
         self._open: Recent[int, _Open] = Recent(max_open, self._opener, lambda o: o.file.close())
         self._firsts = index.data.first_of_file()
         self._sound = np.zeros(len(index), bool)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def relative(self, episode: int) -> str:
         """The data file that holds an episode."""
@@ -92,7 +92,7 @@ class Rows:
 
     def table(self, episode: int, names: Sequence[str]) -> pa.Table:
         """Columns of an episode, after its row numbers have once been found right."""
-        with self._lock:
+        with self.lock:
             wanted = list(dict.fromkeys([*names, *(() if self._sound[episode] else BOOKKEEPING)]))
             batches = list(self.batches(episode, wanted))
             table = pa.Table.from_batches(batches)
