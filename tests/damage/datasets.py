@@ -1,12 +1,13 @@
 """Three hundred damaged datasets, made from a seed: each must be answered by one sentence or be harmless.
 
-Two sound datasets are damaged: one written by hostbot (v3.0, checksums recorded) and one as other tools leave
-them (v2.1, no checksums). ``Damage.judged`` says whether a difference in what is read counts as wrong data. It does
-for everything except bits flipped inside a v2.1 file: a flipped mantissa there is a different, valid number, and
-no reader on earth can tell. Every file of a v3.0 dataset of ours is judged.
+Two sound datasets are damaged: one written by hostbot (v3.0, checksums recorded) and one as other tools
+leave them (v2.1, no checksums). ``Damage.judged`` says whether a difference in what is read counts as wrong
+data. It does for everything except bits flipped inside a v2.1 file: a flipped mantissa there is a
+different, valid number, and no reader on earth can tell. Every file of a v3.0 dataset of ours is judged.
 
-Damage to meaning (lengths, gaps, NaN ...) would be caught by the checksums before it is ever looked at, so on v3.0 it
-comes ``resealed``: the manifest is made anew, and the reader has to find the contradiction itself.
+Damage to meaning (lengths, gaps, NaN ...) would be caught by the checksums before it is ever looked at, so
+on v3.0 it comes ``resealed``: the manifest is made anew, and the reader has to find the contradiction
+itself.
 """
 
 from __future__ import annotations

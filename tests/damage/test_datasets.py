@@ -1,4 +1,4 @@
-"""Every damaged dataset is answered by one sentence, or the damage was harmless and every element is the original's."""
+"""Every damaged dataset is answered by one sentence, or was harmless: every element is the original's."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ def test_deliberate_damage_is_always_told(sound: Sound, tmp_path: Path) -> None:
         root = tmp_path / str(number)
         shutil.copytree(sound[damage.version][0], root)
         damage(root)
-        with pytest.raises((DataError, VideoError)):
+        try:
             everything(open_dataset(root))
-            pytest.fail(f"{damage.version} {damage.name} was read as if nothing had happened")
+        except (DataError, VideoError):
+            continue
+        pytest.fail(f"{damage.version} {damage.name} was read as if nothing had happened")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hostbot.data.episode import FeatureSpec
+from hostbot.data.features import FeatureSpec
 from hostbot.data.store import Dataset
 from hostbot.data.write import DatasetWriter
 from hostbot.types import Event, bimanual
@@ -83,11 +83,11 @@ def make_episodes(seed: int, lengths: Sequence[int]) -> list[Episode]:
     return episodes
 
 
-def open_writer(root: Path, views: Sequence[str] = VIEWS, **options: object) -> DatasetWriter:
+def open_writer(root: Path, cameras: Sequence[str] = VIEWS, **options: object) -> DatasetWriter:
     given: dict[str, object] = {
         "fps": 30,
         "features": FEATURES,
-        "views": dict.fromkeys(views, SIZE),
+        "views": dict.fromkeys(cameras, SIZE),
         "embodiment": bimanual(30, VIEWS),
         "robot_type": "test_arms",
     }
@@ -110,7 +110,7 @@ def write_v3(
 def write_v2(
     root: Path, episodes: Sequence[Episode], views: Sequence[str] = VIEWS, version: str = "v2.1"
 ) -> None:
-    """A v2.1 or v2.0 folder, as other tools leave them: a parquet and mp4s an episode, JSON lines, no checksums."""
+    """A v2.1 or v2.0 folder, as other tools leave them: one parquet an episode, no checksums."""
     keys = {view: f"observation.images.{view}" for view in views}
     tasks: dict[str, int] = {}
     first, lines = 0, []
@@ -182,7 +182,7 @@ def json_lines(path: Path, records: Sequence[object]) -> None:
 
 
 def codec_frames(episode: Episode, view: str, folder: Path) -> np.ndarray:
-    """What the codec alone makes of an episode's frames: encoded to a file of their own, decoded from end to end."""
+    """What the codec alone makes of an episode's frames: encoded alone, decoded from end to end."""
     path = folder / "reference.mp4"
     with VideoWriter(path, SIZE, 30) as video:
         for n, image in enumerate(episode.frames(view)):

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hostbot.data.index import read_tasks
 from hostbot.data.schema import parse_schema
 from hostbot.data.store import Dataset, open_dataset
+from hostbot.data.tasks import read_tasks
 from hostbot.types import BadInput, DataError
 from tests.data.build import (
     SIZE,

@@ -1,4 +1,4 @@
-"""Writing: a round trip of every element, files joined without loss, and nothing acknowledged is ever lost."""
+"""Writing: a round trip of every element, files joined without loss, nothing acknowledged ever lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hostbot.data.episode import FeatureSpec
+from hostbot.data.check import repair_dataset
+from hostbot.data.features import FeatureSpec
 from hostbot.data.files import MANIFEST, OVERLAY
-from hostbot.data.journal import STAGING, Staging, settle
+from hostbot.data.journal import STAGING, Staging
 from hostbot.data.merge import Slot, assign
 from hostbot.data.store import open_dataset
 from hostbot.data.write import DatasetWriter
@@ -143,6 +144,20 @@ def test_videos_run_at_a_constant_rate_with_a_keyframe_at_every_episode(tmp_path
     assert all(p.stat().st_mode & 0o044 == 0o044 for p in (tmp_path / "set").rglob("*") if p.is_file())
 
 
+@pytest.mark.parametrize("codec", ["hevc", "av1"])
+def test_other_codecs_are_joined_as_well(tmp_path: Path, codec: str) -> None:
+    episodes = make_episodes(5, (7, 33, 1))
+    with open_writer(tmp_path / "set", (), views={"left_wrist": (64, 96)}, codec=codec) as writer:
+        for e in episodes:
+            writer.add_episode(e.rows, {"left_wrist": e.frames("left_wrist", (64, 96))}, e.tasks, e.events)
+    dataset = open_dataset(tmp_path / "set")
+    assert dataset.schema.views["left_wrist"].codec == codec
+    assert len(list((tmp_path / "set").glob("videos/*/*/*.mp4"))) == 1
+    for e in episodes:
+        frames = dataset.frames(e.number, "left_wrist", range(len(e)))
+        assert [read_bars(f) for f in frames] == e.codes("left_wrist")
+
+
 def test_one_row_group_an_episode_with_page_checksums(tmp_path: Path) -> None:
     write_v3(tmp_path / "set", make_episodes(5, (7, 40, 12)), ())
     path = tmp_path / "set/data/chunk-000/file-000.parquet"
@@ -261,6 +276,12 @@ def test_features_of_every_kind_are_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.array(table["touch"].to_pylist()), rows["touch"])
 
 
+def break_off(writer: DatasetWriter, row: dict[str, np.ndarray], views: dict[str, np.ndarray]) -> None:
+    with writer.episode() as episode:
+        episode.add(row, views, "t")
+        raise ZeroDivisionError
+
+
 def test_frame_by_frame_equals_whole(tmp_path: Path) -> None:
     (e,) = make_episodes(8, (12,))
     write_v3(tmp_path / "whole", [e], VIEWS[:1])
@@ -271,16 +292,15 @@ def test_frame_by_frame_equals_whole(tmp_path: Path) -> None:
                 for event in e.events:
                     if event.frame == n:
                         episode.event(event.name)
-        with pytest.raises(RuntimeError), writer.episode() as episode:
-            episode.add({k: v[0] for k, v in e.rows.items()}, {VIEWS[0]: image}, "t")
-            raise RuntimeError
+        with pytest.raises(ZeroDivisionError):
+            break_off(writer, {k: v[0] for k, v in e.rows.items()}, {VIEWS[0]: image})
     assert same(everything(open_dataset(tmp_path / "whole")), everything(open_dataset(tmp_path / "stream")))
 
 
 def test_a_commit_is_seen_whole_at_every_step_of_its_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stop before each single move of a join: what our reader sees is always the same, and settling ends it."""
+    """Stop before each single move of a join: our reader always sees the same, and settling ends it."""
     episodes = make_episodes(9, (5, 9, 4))
     write_v3(tmp_path / "set", episodes, VIEWS[:2])
     expected = everything(open_dataset(tmp_path / "set"))
@@ -305,7 +325,8 @@ def test_a_commit_is_seen_whole_at_every_step_of_its_moves(
             seen += 1
         monkeypatch.setattr("hostbot.data.journal.os.replace", real)
         assert same(expected, everything(open_dataset(root))), stop
-        settle(root)
+        writer._lock.close()
+        repair_dataset(root)
         assert not (root / OVERLAY).exists()
         assert same(expected, everything(open_dataset(root))), stop
         if left[0]:
@@ -368,6 +389,23 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         for view in VIEWS[:2]:
             assert [read_bars(f) for f in dataset.frames(e.number, view, range(len(e)))] == e.codes(view)
     assert len(list(root.glob("videos/*/*/*.mp4"))) == 2
+
+
+def test_a_reader_may_open_while_a_writer_commits(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path / "set")], stdout=subprocess.PIPE, env=_environment()
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    lengths = []
+    try:
+        while child.poll() is None and len(lengths) < 150:
+            lengths.append(len(open_dataset(tmp_path / "set")))
+    finally:
+        child.kill()
+        child.communicate()
+    assert lengths == sorted(lengths)
+    assert lengths[-1] > lengths[0] >= 1
 
 
 def _environment() -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Make lerobot 0.4.4 importable beside a newer torch, and give it a video decoder of our own.
 
-Runs only inside .venv-oracle. torchvision's wheel looks for two operators at import that a CPU torch lacks, and the decoders
-lerobot 0.4.4 knows are gone from torchvision or need a system FFmpeg; both are replaced here, nothing else is.
+Runs only inside .venv-oracle. torchvision's wheel looks for two operators at import that a CPU torch lacks,
+and the decoders lerobot 0.4.4 knows are gone from torchvision or need a system FFmpeg; both are replaced
+here, nothing else is.
 """
 
 import av
@@ -14,7 +15,7 @@ _library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor
 
 
 def decode_video_frames(path, timestamps, tolerance_s, backend=None):
-    """Frames nearest to the given seconds, refused where one is further away than the tolerance: lerobot's rule."""
+    """Frames nearest to the given seconds, refused beyond the tolerance: lerobot's rule."""
     wanted = np.asarray(timestamps, np.float32)
     best = [None] * len(wanted)
     distance = np.full(len(wanted), np.inf, np.float32)
@@ -31,5 +32,6 @@ def decode_video_frames(path, timestamps, tolerance_s, backend=None):
 
 import lerobot.datasets.lerobot_dataset as lerobot_dataset  # noqa: E402
 
+lerobots_own_decode = lerobot_dataset.decode_video_frames
 lerobot_dataset.decode_video_frames = decode_video_frames
 LeRobotDataset = lerobot_dataset.LeRobotDataset

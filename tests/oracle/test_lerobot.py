@@ -1,6 +1,7 @@
 """The real lerobot loads what we write, and we load what it writes: every row, every frame, every task.
 
-Marked ``oracle``: ``tests/oracle/setup.sh`` builds an environment of its own for lerobot, which pins an older torch.
+Marked ``oracle``: ``tests/oracle/setup.sh`` builds an environment of its own for lerobot, which pins an
+older torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the real lerobot does, told to the tests in npz and JSON; runs inside .venv-oracle.
 
-worker.py read ROOT OUT.npz [--offsets a,b,c]   load ROOT, save every item (with delta_timestamps where offsets are given)
-worker.py write IN.npz ROOT                     write the episodes of IN.npz with create / add_frame / save_episode
+worker.py read ROOT OUT.npz [--offsets a,b,c]   load ROOT, save every item (with delta_timestamps where
+offsets are given) worker.py write IN.npz ROOT                     write the episodes of IN.npz with create
+/ add_frame / save_episode
 """
 
 import json

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hostbot.data.files import Files
+from hostbot.data.journal import STAGING, lock, settle
 from hostbot.data.schema import BOOKKEEPING
+from hostbot.data.sidecar import open_files
 from hostbot.data.store import Dataset, open_dataset
 from hostbot.types import BadInput
 
@@ -29,7 +32,7 @@ class Report:
     num_frames: int
     """Video frames decoded, of one camera; every camera has as many."""
     num_files_verified: int
-    """Files compared with a recorded checksum."""
+    """Of these, the ones whose content is what was recorded when they were written."""
     num_files: int
     """Data and video files of the dataset."""
 
@@ -42,6 +45,7 @@ class Report:
 @dataclass
 class _Tally:
     problems: list[str] = field(default_factory=list)
+    failures: int = 0
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -49,6 +53,7 @@ class _Tally:
         try:
             yield
         except BadInput as error:
+            self.failures += 1
             if str(error) not in self.problems:
                 self.problems.append(str(error))
 
@@ -58,35 +63,45 @@ def check_dataset(
 ) -> Report:
     """Read every row, decode every frame and compare every checksum; problems are listed, not raised."""
     tally = _Tally()
-    dataset: Dataset | None = None
-    with tally.noting():
+    try:
         dataset = open_dataset(path, verify=verify)
-    if dataset is None:
-        return _report(path, tally, 0, 0, 0, 0)
+    except BadInput as error:
+        return _report(path, _Tally([str(error)]), 0, 0, 0, 0)
+    used, verified = data_files(dataset), 0
     for relative in dataset.files.manifest:
         with tally.noting():
             dataset.files.checked(relative)
-    used = data_files(dataset)
+            verified += relative in used
     tally.problems += [
         f"{Path(path) / stray} belongs to no episode; LeRobot would read it: remove it"
         for stray in stray_files(dataset.files, used)
     ]
     episodes = frames = 0
     for index in range(len(dataset)):
-        before = len(tally.problems)
+        before = tally.failures
         with tally.noting():
             _read_rows(dataset, index)
         for view in dataset.views:
             with tally.noting():
                 _read_frames(dataset, index, view)
-        if len(tally.problems) == before:
+        if tally.failures == before:
             episodes += 1
             frames += dataset.episode(index).length
         if progress is not None:
             progress(index + 1, len(dataset))
     dataset.close()
-    verified = len(used & dataset.files.manifest.keys())
     return _report(path, tally, episodes, frames, verified, len(used))
+
+
+def repair_dataset(path: str | os.PathLike[str]) -> None:
+    """Finish the commit of a writer killed half-way, so that LeRobot too finds every file in its place.
+
+    hostbot's own reader needs no repair; damage to files is not repaired but reported by ``check_dataset``.
+    """
+    root = open_files(Path(path)).root
+    with lock(root):
+        settle(root)
+        shutil.rmtree(root / STAGING, ignore_errors=True)
 
 
 def _report(

@@ -1,14 +1,9 @@
-"""One episode on its way into a dataset: rows held, frames encoded as they come, statistics gathered.
-
-Legend: N frames. A feature of shape (1,) is a scalar column, of one dimension a fixed-size list, of more nested lists,
-as LeRobot writes them.
-"""
+"""One episode on its way into a dataset: rows held, frames encoded as they come, statistics gathered."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,78 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from hostbot.data.feature_stats import ImageSampler, Stats, numeric_stats
-from hostbot.data.schema import BOOKKEEPING, NUMERIC, is_inside, short_name
-from hostbot.types import BadInput, Embodiment, Event, Image
+from hostbot.data.features import FeatureSpec, data_schema
+from hostbot.data.schema import BOOKKEEPING, NUMERIC, short_name
+from hostbot.types import BadInput, Event, Image
 from hostbot.video import VideoCodec, VideoWriter
 
-CAMERA = "observation.images."
 Targets = Callable[[str], Path]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureSpec:
-    """A feature to write, as ``info.json`` describes it."""
-
-    name: str = ""
-    dtype: str = "float32"
-    shape: tuple[int, ...]
-    names: tuple[str, ...] | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of ``features``."""
-        names = list(self.names) if self.names else None
-        entry: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape), "names": names}
-        return entry | ({"info": dict(self.info)} if self.info else {})
-
-    def with_info(self, info: Mapping[str, Any] | None) -> FeatureSpec:
-        """The same feature with what is known of its video."""
-        return replace(self, info=info or {})
-
-    def column_type(self) -> pa.DataType:
-        """The parquet type of the feature's column."""
-        value = pa.bool_() if self.dtype == "bool" else pa.type_for_alias(self.dtype)
-        if self.shape == (1,):
-            return value
-        if len(self.shape) == 1:
-            return pa.list_(value, self.shape[0])
-        for _ in self.shape:
-            value = pa.list_(value)
-        return value
-
-
-def feature_specs(
-    features: Mapping[str, int | FeatureSpec],
-    views: Mapping[str, tuple[int, int]],
-    fps: int,
-    embodiment: Embodiment | None,
-) -> dict[str, FeatureSpec]:
-    """Every feature of a dataset by name: the caller's, the cameras, and LeRobot's own five."""
-    specs: dict[str, FeatureSpec] = {}
-    for name, given in features.items():
-        spec = given if isinstance(given, FeatureSpec) else FeatureSpec(shape=(given,))
-        if spec.dtype not in NUMERIC | {"string"} or not spec.shape or min(spec.shape) < 1:
-            raise BadInput(
-                f"feature {name!r} has dtype {spec.dtype!r} and shape {spec.shape}; it cannot be written"
-            )
-        names = spec.names
-        if names is None and embodiment is not None and spec.shape == (embodiment.dim,):
-            names = tuple(embodiment.axis_names())
-        specs[name] = replace(spec, name=name, names=names)
-    for view, (height, width) in views.items():
-        key = view if "." in view else CAMERA + view
-        axes = ("height", "width", "channels")
-        specs[key] = FeatureSpec(name=key, dtype="video", shape=(height, width, 3), names=axes)
-        if height % 2 or width % 2:
-            raise BadInput(
-                f"view {view!r} is {height}x{width}; a video needs even sides: pad or resize its frames"
-            )
-    for name in specs:
-        if name in BOOKKEEPING or not name or "/" in name or not is_inside(name):
-            raise BadInput(
-                f"a feature cannot be called {name!r}; choose a name without slashes that is not LeRobot's"
-            )
-    return specs | {n: FeatureSpec(name=n, dtype=d, shape=(1,)) for n, d in BOOKKEEPING.items()}
 
 
 class EpisodeBuffer:
@@ -100,13 +29,7 @@ class EpisodeBuffer:
         self._specs = specs
         self._own = [n for n, s in specs.items() if s.dtype != "video" and n not in BOOKKEEPING]
         self._cameras = {n: short_name(n) for n, s in specs.items() if s.dtype == "video"}
-        self._open = lambda key: VideoWriter(
-            targets(key),
-            specs[key].shape[:2],
-            fps,
-            codec=cast(VideoCodec, encoder["codec"]),
-            gop=encoder["gop"],
-        )
+        self._fps, self._encoder, self._targets = fps, encoder, targets
         self._videos: dict[str, VideoWriter] = {}
         self._samplers = {key: ImageSampler() for key in self._cameras}
         self._columns: dict[str, list[Any]] = {name: [] for name in self._own}
@@ -128,12 +51,10 @@ class EpisodeBuffer:
         if not task or not isinstance(task, str):
             raise BadInput("every frame needs a task, a sentence that says what is being done")
         checked = {name: self._checked(name, row[name]) for name in self._own}
-        for key, image in images.items():
-            if key not in self._videos:
-                self._videos[key] = self._open(key)
-            assert image is not None
-            self._videos[key].write(image, keyframe=not self.tasks)
-            self._samplers[key].add(image)
+        pictures = {key: self._picture(key, image) for key, image in images.items()}
+        for key, picture in pictures.items():
+            self._video(key).write(picture, keyframe=not self.tasks)
+            self._samplers[key].add(picture)
         for name, value in checked.items():
             self._columns[name].append(value)
         self.tasks.append(task)
@@ -151,7 +72,9 @@ class EpisodeBuffer:
             raise BadInput(
                 f"event {outside[0].name!r} is at frame {outside[0].frame} of an episode of {len(self)}"
             )
-        for video in self._videos.values():
+        for key, video in self._videos.items():
+            if video.num_frames != len(self):
+                raise BadInput(f"{key!r} has {video.num_frames} frames and the rows {len(self)}; record anew")
             video.close()
 
     def abort(self) -> None:
@@ -183,16 +106,31 @@ class EpisodeBuffer:
             }
         return spec.with_info(info)
 
-    def stats(self, table: pa.Table, specs: Mapping[str, FeatureSpec]) -> dict[str, Stats]:
+    def stats(self, table: pa.Table) -> dict[str, Stats]:
         """LeRobot's statistics of the episode."""
         found: dict[str, Stats] = {}
-        for name, spec in specs.items():
+        for name, spec in self._specs.items():
             if spec.dtype == "video":
                 found[name] = self._samplers[name].stats()
             elif spec.dtype in NUMERIC:
                 values = self.column(name) if name in self._columns else table[name].to_numpy()
                 found[name] = numeric_stats(np.asarray(values).reshape(len(self), *spec.shape))
         return found
+
+    def _video(self, key: str) -> VideoWriter:
+        if key not in self._videos:
+            height, width = self._specs[key].shape[:2]
+            codec = cast(VideoCodec, self._encoder["codec"])
+            target, gop = self._targets(key), int(self._encoder["gop"])
+            self._videos[key] = VideoWriter(target, (height, width), self._fps, codec=codec, gop=gop)
+        return self._videos[key]
+
+    def _picture(self, key: str, image: Image | None) -> Image:
+        picture = np.asarray(image)
+        if picture.dtype != np.uint8 or picture.shape != self._specs[key].shape:
+            shape = self._specs[key].shape
+            raise BadInput(f"{key!r} takes uint8 of {shape}, got {picture.dtype} of {picture.shape}")
+        return picture
 
     def _checked(self, name: str, value: Any) -> Any:
         spec = self._specs[name]
@@ -210,11 +148,6 @@ class EpisodeBuffer:
         if spec.dtype[0] in "iub" and not (kept.astype(np.float64) == array.astype(np.float64)).all():
             raise BadInput(f"{name!r} at frame {len(self)} does not fit {spec.dtype}")
         return kept
-
-
-def data_schema(specs: Mapping[str, FeatureSpec]) -> pa.Schema:
-    """Columns of the data parquet."""
-    return pa.schema([(n, s.column_type()) for n, s in specs.items() if s.dtype != "video"])
 
 
 def data_table(

@@ -1,8 +1,9 @@
 """Per-episode statistics as LeRobot keeps them: min, max, mean, std, count and five quantiles.
 
-Everything is computed in float64, so that the overflow that zeroed image deviations in older datasets cannot
-happen. ``aggregate`` weights means and quantiles by count as LeRobot does; a weighted mean of quantiles is not a
-quantile, so training takes its statistics from the data instead (``hostbot data stats``).
+Everything is computed in float64, so that the overflow that zeroed image deviations in older datasets
+cannot happen. ``aggregate`` weights means and quantiles by count as LeRobot does; a weighted mean of
+quantiles is not a quantile, so training takes its statistics from the data instead (``hostbot data
+stats``).
 """
 
 from __future__ import annotations

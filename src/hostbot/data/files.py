@@ -2,16 +2,16 @@
 
 hostbot keeps a sidecar in ``meta/hostbot/`` that LeRobot does not look at:
 
-- ``manifest.json``: {"format": 1, "crc32": c, "files": {relative path: [bytes, crc32]}}. It lists every file of
-  the dataset, metadata included; ``c`` is the crc32 of ``files`` as compact JSON with sorted keys.
+- ``manifest.json``: {"format": 1, "crc32": c, "files": {relative path: [bytes, crc32]}}. It lists every
+  file of the dataset, metadata included; ``c`` is the crc32 of ``files`` as compact JSON with sorted keys.
 - ``embodiment.json``: what the action vector means, where the writer was told.
 - ``events.parquet``: episode_index, frame, name; one row an event.
 - ``overlay/``: only after a crash, or for the instant of a commit. Files in it supersede those of the same
   relative path in the folder (``commit`` in ``journal.py`` says why).
 
 A file the manifest lists is verified once a process, when it is first needed; a dataset without a manifest,
-or a file it does not list, is read without. ``meta/episodes`` files written by hostbot say so in their schema, so that
-a lost sidecar is noticed.
+or a file it does not list, is read without. ``meta/episodes`` files written by hostbot say so in their
+schema, so that a lost sidecar is noticed.
 """
 
 from __future__ import annotations
@@ -126,6 +126,11 @@ class Files:
         """Where the current version of a file lies: the overlay if it is there, else its place."""
         staged = self.root / OVERLAY / relative
         return staged if staged.exists() else self.root / relative
+
+    def has_moved(self) -> bool:
+        """Whether a writer is committing, or has since this folder was opened."""
+        path = self.path(MANIFEST)
+        return (self.root / OVERLAY).exists() or (path.exists() and path.read_bytes() != self.manifest_raw)
 
     def exists(self, relative: str) -> bool:
         """Whether the file is there at all."""

@@ -7,7 +7,6 @@ statistics beside them, most of the file, are not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from jaxtyping import Int32, Int64
 
 from hostbot.data.files import Files, parse_json, reading
 from hostbot.data.schema import MAX_EPISODE, MAX_EPISODES, Schema, get
+from hostbot.data.tasks import ordered, read_tasks, task_numbers
 from hostbot.types import DataError
 
 MARK = b"hostbot_manifest"
@@ -90,14 +90,14 @@ def _read_v2(files: Files, schema: Schema) -> EpisodeIndex:
     named = {
         get(r, "task_index", int, path): get(r, "task", str, path) for r in _lines(files, "meta/tasks.jsonl")
     }
-    tasks = _ordered(named, path, schema)
+    tasks = ordered(named, path, schema)
     number = {task: i for i, task in enumerate(tasks)}
     path = files.path("meta/episodes.jsonl")
     lengths, ids, offsets = [], [], [0]
     for position, record in enumerate(_lines(files, "meta/episodes.jsonl")):
         get(record, "episode_index", int, path, lambda n, p=position: n == p)  # type: ignore[misc]
         lengths.append(get(record, "length", int, path, lambda n: 0 < n <= MAX_EPISODE))
-        ids += _task_numbers(get(record, "tasks", list, path), number, position, path)
+        ids += task_numbers(get(record, "tasks", list, path), number, position, path)
         offsets.append(len(ids))
     length = np.array(lengths, np.int64)
     first = np.cumsum(length) - length
@@ -114,44 +114,6 @@ def _read_v2(files: Files, schema: Schema) -> EpisodeIndex:
     )
     _check_totals(index, schema, files)
     return index
-
-
-def read_tasks(files: Files, schema: Schema) -> tuple[str, ...]:
-    """``meta/tasks.parquet``, whose string column is the frame's index and bears one of two names."""
-    path = files.checked("meta/tasks.parquet")
-    with reading(path):
-        table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
-        column = next((n for n in ("task", "__index_level_0__") if n in table.column_names), None)
-        if column is None or "task_index" not in table.column_names:
-            raise DataError(
-                f"{path} must have the columns task and task_index, not {table.column_names}; restore it"
-            )
-        numbers, names = table["task_index"].to_pylist(), table[column].to_pylist()
-    if not all(isinstance(i, int) and isinstance(n, str) for i, n in zip(numbers, names, strict=True)):
-        raise DataError(f"{path} has a task without a number or a name; restore it from a copy")
-    return _ordered(dict(zip(numbers, names, strict=True)), path, schema)
-
-
-def _ordered(named: Mapping[int, str], path: Path, schema: Schema) -> tuple[str, ...]:
-    if sorted(named) != list(range(len(named))) or len(named) != schema.num_tasks:
-        raise DataError(
-            f"{path} must number its tasks 0 to {schema.num_tasks - 1} as meta/info.json counts them, "
-            f"but has {len(named)} numbers up to {max(named, default=-1)}; restore it from a copy"
-        )
-    return tuple(named[i] for i in range(len(named)))
-
-
-def _task_numbers(names: object, number: Mapping[str, int], episode: int, path: Path) -> list[int]:
-    listed = [names] if isinstance(names, str) else names
-    if (
-        not isinstance(listed, list)
-        or not listed
-        or not all(isinstance(n, str) and n in number for n in listed)
-    ):
-        raise DataError(
-            f"{path} gives episode {episode} tasks that meta/tasks does not list; restore both files"
-        )
-    return [number[name] for name in listed]
 
 
 def _read_v3(files: Files, schema: Schema) -> EpisodeIndex:
@@ -177,7 +139,7 @@ def _read_v3(files: Files, schema: Schema) -> EpisodeIndex:
                 for name in names:
                     parts[name].append(_plain(batch.column(name), f"column {name}", path))
                 for episode, listed in enumerate(batch.column("tasks").to_pylist(), len(offsets) - 1):
-                    ids += _task_numbers(listed, number, episode, path)
+                    ids += task_numbers(listed, number, episode, path)
                     offsets.append(len(ids))
     columns = {n: np.concatenate(p) if p else np.zeros(0, np.int64) for n, p in parts.items()}
     return _assemble(columns, tasks, offsets, ids, schema, files)
@@ -191,8 +153,8 @@ def _check_episode_file(file: pq.ParquetFile, names: list[str], path: Path, file
         raise DataError(f"{path} claims {file.metadata.num_rows} episodes; restore it from a copy")
     if MARK in (file.schema_arrow.metadata or {}) and not files.has_manifest and files.verify:
         raise DataError(
-            f"{files.root}/meta/hostbot/manifest.json is missing; restore meta/hostbot, or open with verify=False "
-            "to read without checksums, events and embodiment"
+            f"{files.root}/meta/hostbot/manifest.json is missing; restore meta/hostbot, or open with "
+            "verify=False to read without checksums, events and embodiment"
         )
 
 
@@ -273,26 +235,6 @@ def _check_totals(index: EpisodeIndex, schema: Schema, files: Files) -> None:
     stated = (schema.num_episodes, schema.num_frames)
     if counted != stated:
         raise DataError(
-            f"{files.root}/meta/info.json says {stated[0]} episodes and {stated[1]} frames but the episode list "
-            f"has {counted[0]} and {counted[1]}; restore the meta folder from a copy"
+            f"{files.root}/meta/info.json says {stated[0]} episodes and {stated[1]} frames but the "
+            f"episode list has {counted[0]} and {counted[1]}; restore the meta folder from a copy"
         )
-
-
-def dump_tasks(tasks: tuple[str, ...]) -> pa.Table:
-    """``tasks.parquet`` as pandas would write a frame indexed by the task, which LeRobot relies on."""
-    column = {"numpy_type": "object", "metadata": None}
-    pandas = {
-        "index_columns": ["task"],
-        "column_indexes": [],
-        "columns": [
-            {"name": "task_index", "field_name": "task_index", "pandas_type": "int64"}
-            | {"numpy_type": "int64", "metadata": None},
-            {"name": "task", "field_name": "task", "pandas_type": "unicode"} | column,
-        ],
-        "creator": {"library": "pyarrow", "version": pa.__version__},
-        "pandas_version": "2.2.0",
-    }
-    table = pa.table(
-        {"task_index": pa.array(range(len(tasks)), pa.int64()), "task": pa.array(tasks, pa.string())}
-    )
-    return table.replace_schema_metadata({"pandas": json.dumps(pandas)})

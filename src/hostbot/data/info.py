@@ -24,7 +24,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class ViewInfo:
-    """A camera; ``codec`` is as ``info.json`` says it, None where it is silent, ``image`` for pictures in parquet."""
+    """A camera; ``codec`` as ``info.json`` has it (None if silent), ``image`` for pictures in parquet."""
 
     key: str
     height: int

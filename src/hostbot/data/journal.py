@@ -1,10 +1,10 @@
 """Commit many files as one: what was acknowledged survives a kill at any moment, all of it or none.
 
-A LeRobot dataset spreads one episode over a data file, an mp4 a camera and several metadata files, and no rename
-replaces them together. So a commit is prepared in ``meta/hostbot/staging``, flushed to disk, and made true by one
-rename, ``staging`` to ``overlay``; only then are the files moved to their places. hostbot's reader looks into the
-overlay first, so that a dataset whose writer was killed half-way through the moves reads whole without being
-touched; the next writer finishes the moves (``settle``).
+A LeRobot dataset spreads one episode over a data file, an mp4 a camera and several metadata files, and no
+rename replaces them together. So a commit is prepared in ``meta/hostbot/staging``, flushed to disk, and
+made true by one rename, ``staging`` to ``overlay``; only then are the files moved to their places.
+hostbot's reader looks into the overlay first, so that a dataset whose writer was killed half-way through
+the moves reads whole without being touched; the next writer finishes the moves (``settle``).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def settle(root: Path) -> None:
 
 
 def lock(root: Path) -> IO[bytes]:
-    """Hold a dataset for writing as long as the returned file is open; the system frees it when a process dies."""
+    """Hold a dataset for writing while the returned file is open; the system frees it if we die."""
     (root / SIDECAR).mkdir(parents=True, exist_ok=True)
     held = (root / SIDECAR / "lock").open("ab")
     try:

@@ -1,11 +1,12 @@
 """Join one-episode files into the large ones LeRobot expects, without touching a number or a pixel.
 
-Rows are copied row group by row group; video packets are copied as they are (no decoding), their times shifted so that
-the joined file runs at one constant rate from 0.
+Rows are copied row group by row group; video packets are copied as they are (no decoding), their times
+shifted so that the joined file runs at one constant rate from 0.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -82,25 +83,37 @@ def parquet_writer(path: Path, schema: object) -> pq.ParquetWriter:
 
 def join_videos(parts: Sequence[Path], target: Path, fps: int) -> None:
     """mp4 files one after the other by copying packets; all must come from the same encoder settings."""
+    clock, settings, position, crc = Fraction(1, fps * TICKS), b"", 0, 0
     with av.open(str(target), "w", format="mp4") as output:
-        out, settings, position = None, b"", 0
+        out = None
         for part in parts:
             with av.open(str(part)) as source:
                 stream = source.streams.video[0]
+                extradata = bytes(stream.codec_context.extradata or b"")
                 if out is None:
-                    out = output.add_stream_from_template(stream)
-                    out.time_base = Fraction(1, fps * TICKS)
-                    settings = bytes(stream.codec_context.extradata or b"")
-                elif bytes(stream.codec_context.extradata or b"") != settings:
+                    out, settings = output.add_stream_from_template(stream, opaque=True), extradata
+                    out.time_base = clock
+                if extradata != settings:
                     raise DataError(
-                        f"{part} was encoded with other settings than the files before it; encode it anew"
+                        f"{part} has other encoder settings than the files before it; encode it anew"
                     )
                 for packet in source.demux(stream):
                     if packet.size == 0:
                         continue
+                    crc = zlib.crc32(packet, crc)
                     packet.pts = packet.dts = position * TICKS
-                    packet.duration = TICKS
-                    packet.time_base = Fraction(1, fps * TICKS)
-                    packet.stream = out
+                    packet.duration, packet.time_base, packet.stream = TICKS, clock, out
                     output.mux(packet)
                     position += 1
+    if _packets(target) != (position, crc):
+        raise DataError(f"{target} does not hold the {position} packets copied to it; is the disk sound?")
+
+
+def _packets(path: Path) -> tuple[int, int]:
+    """How many packets a file has, and the checksum of them all."""
+    count = crc = 0
+    with av.open(str(path)) as source:
+        for packet in source.demux(source.streams.video[0]):
+            if packet.size:
+                count, crc = count + 1, zlib.crc32(packet, crc)
+    return count, crc

@@ -131,7 +131,8 @@ def parse_schema(raw: bytes, path: Path) -> Schema:
     version = info.get("codebase_version")
     if version not in VERSIONS:
         raise DataError(
-            f"{path} says codebase_version {str(version)[:20]!r}; hostbot reads {', '.join(VERSIONS)}: convert it"
+            f"{path} says codebase_version {str(version)[:20]!r}; "
+            f"hostbot reads {', '.join(VERSIONS)}: convert it"
         )
     features = _features(get(info, "features", dict, path), path)
     if any(f.dtype == "video" for f in features.values()) and info.get("video_path") is None:
@@ -161,7 +162,7 @@ def _fps(value: object, path: Path) -> float:
         or not math.isfinite(value)
     ):
         raise DataError(
-            f"{path} has fps = {str(value)[:40]}, which must be a number above 0 and at most 10000; correct it"
+            f"{path} has fps = {str(value)[:40]}, which must be above 0 and at most 10000; correct it"
         )
     return float(value)
 
@@ -221,7 +222,7 @@ def _feature(name: str, raw: object, path: Path) -> Feature:
     limit = MAX_SIDE * MAX_SIDE * 4 if raw["dtype"] in ("video", "image") else MAX_WIDTH
     if not sane or math.prod(shape) > limit:
         raise DataError(
-            f"{path} gives {name!r} the shape {str(shape)[:60]}, which is not a usable list of sizes; correct it"
+            f"{path} gives {name!r} the shape {str(shape)[:60]}, which is no usable list of sizes; correct it"
         )
     if raw["dtype"] in ("video", "image") and (len(shape) != 3 or max(shape) > MAX_SIDE):
         raise DataError(

@@ -1,59 +1,52 @@
 """Read LeRobot datasets (v3.0, v2.1 and v2.0) in place: rows from parquet, frames from mp4, both exact.
 
-Legend: N frames of an episode, T frames asked for. Memory is the episode index (some 50 bytes an episode and
-camera) and a few open files, however large the dataset. What can be wrong with a dataset is found here and told in
-one sentence; ``check.py`` looks at every frame besides.
+Legend: N frames of an episode, T frames asked for. Memory is the episode index (some 50 bytes an episode
+and camera) and a few open files, however large the dataset. What can be wrong with a dataset is found here
+and told in one sentence; ``check.py`` looks at every frame besides.
 
-Features keep LeRobot's names. Those of one dimension and numbers (bool and integers too) are served by ``rows`` and
-listed in ``widths``; two-dimensional, string and language features are listed in ``unread`` with the reason.
+Features keep LeRobot's names. Those of one dimension and numbers (bool and integers too) are served by
+``rows`` and listed in ``widths``; two-dimensional, string and language features are listed in ``unread``
+with the reason.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
-from hostbot.data.files import EMBODIMENT, EVENTS, Files, parse_json, reading
+from hostbot.data.files import Files
 from hostbot.data.index import EpisodeIndex, read_index
 from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema, parse_schema
+from hostbot.data.sidecar import open_files, read_embodiment, read_events
 from hostbot.data.table import Rows
 from hostbot.data.views import Views, picture_frames
-from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, Frames, Part
+from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, EpisodeSource, Event, Frames
+
+_PATIENCE_S = 5.0
+"""How long to try again where a writer commits while we open; two states must not be mixed."""
 
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_videos: int = 12) -> Dataset:
-    """Open a dataset folder of any version we read; ``verify=False`` ignores the checksums of ``meta/hostbot``."""
+    """Open a dataset folder of any version; ``verify=False`` ignores what ``meta/hostbot`` records."""
     root = Path(path)
-    for _ in range(3):
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
         files = open_files(root, verify)
         try:
             return Dataset(files, max_open_videos=max_open_videos)
         except DataError:
-            # A writer may have committed while we were reading; then the files belong to two states.
-            if open_files(root, verify).manifest_raw == files.manifest_raw:
+            if time.monotonic() > deadline or not files.has_moved():
                 raise
-    raise DataError(f"{root} changes faster than it can be opened; wait for its writer")
-
-
-def open_files(root: Path, verify: bool = True) -> Files:
-    """The files of a folder that is a LeRobot dataset, or a sentence."""
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder; give the folder that holds meta/info.json")
-    files = Files(root, verify)
-    if not files.exists("meta/info.json"):
-        raise DataError(
-            f"{root} is not a LeRobot dataset: it has no meta/info.json; give the folder that holds it"
-        )
-    return files
+        time.sleep(0.01)
 
 
 class Dataset:
-    """A LeRobot dataset as an ``EpisodeSource``; may be forked and pickled, each process opens its own files."""
+    """A LeRobot dataset as an ``EpisodeSource``; forked or pickled, each process opens its own files."""
 
     def __init__(self, files: Files, *, max_open_videos: int = 12) -> None:
         self.files, self._max_open_videos = files, max_open_videos
@@ -63,6 +56,7 @@ class Dataset:
         self._embodiment = read_embodiment(files)
         self._events = read_events(files, self.index)
         self._views = self.schema.views
+        self._widths = _widths(self.schema)
         self._open()
         self._rows.footers()
         self._videos.present()
@@ -99,8 +93,7 @@ class Dataset:
     @property
     def widths(self) -> Mapping[str, int]:
         """Numeric one-dimensional features with their width, LeRobot's own five columns left out."""
-        numeric = {n: f.width for n, f in self.schema.features.items() if n not in BOOKKEEPING}
-        return {n: w for n, w in numeric.items() if w is not None}
+        return self._widths
 
     @property
     def unread(self) -> Mapping[str, str]:
@@ -147,7 +140,7 @@ class Dataset:
     def frames(
         self, index: int, view: str, frame_indices: Sequence[int], size: tuple[int, int] | None = None
     ) -> Frames:
-        """Exactly these frames of a view, in the order asked for, letterboxed to (h, w) where a size is given."""
+        """Exactly these frames of a view, in the order asked for, letterboxed to (h, w) if it is given."""
         self._check_episode(index)
         self._own()
         feature = self.view_feature(view)
@@ -156,7 +149,8 @@ class Dataset:
             span = f"{min(frame_indices)}..{max(frame_indices)}"
             raise BadInput(f"frames {span} were asked of episode {index}, which has 0..{length - 1}")
         if feature.dtype == "image":
-            return picture_frames(self._rows, feature.name, index, frame_indices, size)
+            with self._rows.lock:
+                return picture_frames(self._rows, feature.name, index, frame_indices, size)
         return self._videos.frames(feature.name, index, frame_indices, size)
 
     def frame_tasks(self, index: int) -> Int64[np.ndarray, " N"]:
@@ -169,9 +163,10 @@ class Dataset:
         """Read columns ``rows`` does not serve, for a check that they can be read."""
         self._check_episode(index)
         self._own()
-        held = [n for n in names if self._rows.has_column(index, n)]
-        for _ in self._rows.batches(index, held) if held else ():
-            pass
+        with self._rows.lock:
+            held = [n for n in names if self._rows.has_column(index, n)]
+            for _ in self._rows.batches(index, held) if held else ():
+                pass
 
     def named_files(self) -> list[str]:
         """Relative paths of the data and video files the metadata name, each once."""
@@ -203,40 +198,21 @@ class Dataset:
             )
 
 
+def as_source(dataset: Dataset) -> EpisodeSource:
+    """A dataset seen as the protocol every layer above works with, which the type checker holds it to."""
+    return dataset
+
+
 def _reopen(root: str, verify: bool, max_open_videos: int) -> Dataset:
     return open_dataset(root, verify=verify, max_open_videos=max_open_videos)
+
+
+def _widths(schema: Schema) -> dict[str, int]:
+    numeric = {n: f.width for n, f in schema.features.items() if n not in BOOKKEEPING}
+    return {n: w for n, w in numeric.items() if w is not None}
 
 
 def _why_unread(feature: Feature) -> str:
     if feature.dtype in NUMERIC:
         return f"it has {len(feature.shape)} dimensions, {list(feature.shape)}"
     return f"it is of type {feature.dtype}, not numeric"
-
-
-def read_embodiment(files: Files) -> Embodiment | None:
-    """``meta/hostbot/embodiment.json``, where the sidecar has one."""
-    if EMBODIMENT not in files.manifest:
-        return None
-    path = files.path(EMBODIMENT)
-    raw = parse_json(files.read(EMBODIMENT), path)
-    with reading(path):
-        parts = tuple(Part(name=p["name"], kind=p["kind"], limb=p["limb"]) for p in raw["parts"])
-        return Embodiment(name=raw["name"], parts=parts, rate_hz=raw["rate_hz"], views=tuple(raw["views"]))
-
-
-def read_events(files: Files, index: EpisodeIndex) -> dict[int, tuple[Event, ...]]:
-    """``meta/hostbot/events.parquet``, where the sidecar has one."""
-    if EVENTS not in files.manifest:
-        return {}
-    path = files.checked(EVENTS)
-    with reading(path):
-        table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
-        columns = [table[name].to_pylist() for name in ("episode_index", "frame", "name")]
-    events: dict[int, list[Event]] = {}
-    for episode, frame, name in zip(*columns, strict=True):
-        if not 0 <= episode < len(index) or not 0 <= frame < index.length[episode]:
-            raise DataError(
-                f"{path} has an event at episode {episode}, frame {frame}, which is not there; restore it"
-            )
-        events.setdefault(episode, []).append(Event(name=name, frame=frame))
-    return {episode: tuple(listed) for episode, listed in events.items()}

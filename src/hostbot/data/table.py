@@ -1,7 +1,8 @@
 """Rows of one episode out of parquet files that hold many, without reading the rest.
 
-Legend: N frames of an episode. LeRobot writes one row group an episode, but converted and merged datasets do not,
-so that rows are found by number; a row group that holds more than the episode is streamed through, never held.
+Legend: N frames of an episode. LeRobot writes one row group an episode, but converted and merged datasets
+do not, so that rows are found by number; a row group that holds more than the episode is streamed through,
+never held.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Rows:
         self._open: Recent[int, _Open] = Recent(max_open, self._opener, lambda o: o.file.close())
         self._firsts = index.data.first_of_file()
         self._sound = np.zeros(len(index), bool)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def relative(self, episode: int) -> str:
         """The data file that holds an episode."""
@@ -91,7 +92,7 @@ class Rows:
 
     def table(self, episode: int, names: Sequence[str]) -> pa.Table:
         """Columns of an episode, after its row numbers have once been found right."""
-        with self._lock:
+        with self.lock:
             wanted = list(dict.fromkeys([*names, *(() if self._sound[episode] else BOOKKEEPING)]))
             batches = list(self.batches(episode, wanted))
             table = pa.Table.from_batches(batches)
@@ -149,7 +150,8 @@ class Rows:
             expected = self.index.file_total(self.index.data, episode)
             if file.metadata.num_rows != expected or sum(groups) != expected or min(groups, default=0) < 0:
                 raise DataError(
-                    f"{path} has {file.metadata.num_rows} rows but its episodes have {expected} frames; restore it"
+                    f"{path} has {file.metadata.num_rows} rows but its episodes have {expected} "
+                    "frames; restore it from a copy"
                 )
             check_columns(file.schema_arrow, self.schema, path)
         return _Open(path, file, np.cumsum([0, *groups]))
@@ -206,7 +208,7 @@ def check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
 
 
 def _is_plausible(kind: pa.DataType, feature: Feature) -> bool:
-    """Whether a column can hold a feature that is not a plain vector; unknown types are let through, unread."""
+    """Whether a column can hold a feature that is no plain vector; unknown types pass, unread."""
     if feature.dtype == "string":
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
     if feature.dtype == "image":
@@ -249,6 +251,7 @@ def _matrix(
     if not finite.all():
         frame = int(np.argmin(finite))
         raise DataError(
-            f"{path}: {feature.name!r} of episode {episode} is not finite at frame {frame}; repair or remove the episode"
+            f"{path}: {feature.name!r} of episode {episode} is not finite at frame {frame}; "
+            "repair or remove the episode"
         )
     return numbers

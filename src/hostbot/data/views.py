@@ -1,7 +1,8 @@
 """Frames of an episode's cameras, out of mp4 files shared by many episodes or pictures kept in the parquet.
 
-Legend: T frames asked for, sizes (height, width). A frame is found by its number in the mp4 (the episode's first plus its
-own), and the file's own table of times is held against that number before any frame is served.
+Legend: T frames asked for, sizes (height, width). A frame is found by its number in the mp4 (the episode's
+first plus its own), and the file's own table of times is held against that number before any frame is
+served.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class Views:
             )
         if reader.info.size != feature.size:
             raise DataError(
-                f"{path} has frames of {reader.info.size} but meta/info.json says {feature.size} (height, width); "
-                "correct the one that is wrong"
+                f"{path} has frames of {reader.info.size} but meta/info.json says {feature.size} "
+                "(height, width); correct the one that is wrong"
             )
         drift = np.abs(reader.times_s * self.schema.fps - np.arange(expected))
         if drift.max(initial=0) > 0.5:
@@ -146,7 +147,8 @@ def _decode(cell: object, where: str) -> av.VideoFrame:
         raise DataError(
             f"{where} holds {len(pictures)} pictures instead of one; restore the file from a copy"
         )
-    return pictures[0]
+    picture: av.VideoFrame = pictures[0]
+    return picture
 
 
 def _fitted(

@@ -1,49 +1,43 @@
 """Write LeRobot v3.0 datasets that the real ``lerobot`` loads and a crash cannot spoil.
 
-Legend: N frames of an episode. Each episode is first its own data file and its own mp4 a camera, committed as one
-(``journal.py``) before ``add_episode`` returns. Every ``batch`` episodes, and at ``finalize``, these small files are
-joined by copying packets and row groups into files of up to 200 MB of video and 100 MB of rows. So a dataset is whole
-for every reader after every episode, nothing is encoded twice, and 2,000 episodes do not leave 2,000 files.
+Legend: N frames of an episode. Each episode is first its own data file and its own mp4 a camera, committed
+as one (``journal.py``) before ``add_episode`` returns. Every ``batch`` episodes, and at ``finalize``, these
+small files are joined by copying packets and row groups into files of up to 200 MB of video and 100 MB of
+rows. So a dataset is whole for every reader after every episode, nothing is encoded twice, and 2,000
+episodes do not leave 2,000 files.
 
 An mp4 is also kept below 1,024 s: beyond that LeRobot's float32 seconds miss its own tolerance of 1e-4 s.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from hostbot.data.episode import EpisodeBuffer, FeatureSpec, data_table, feature_specs
-from hostbot.data.feature_stats import Stats, aggregate, from_json, to_json
-from hostbot.data.files import EMBODIMENT, EVENTS, SIDECAR, Files, parse_json
-from hostbot.data.index import MARK, dump_tasks
+from hostbot.data.episode import EpisodeBuffer, data_table
+from hostbot.data.features import FeatureSpec, feature_specs
+from hostbot.data.files import Files
+from hostbot.data.join import Joiner
 from hostbot.data.journal import Staging, lock, settle
-from hostbot.data.merge import Slot, assign, join_tables, join_videos, parquet_writer
-from hostbot.data.schema import CHUNKS_SIZE, DATA_FILE_MB, V3_DATA, V3_VIDEO, VIDEO_FILE_MB
-from hostbot.data.store import Dataset
+from hostbot.data.layout import episode_row, stream_path
+from hostbot.data.schema import DATA_FILE_MB, VIDEO_FILE_MB
+from hostbot.data.state import Kind, State, restore, stage_table
 from hostbot.types import BadInput, DataError, Embodiment, Event, Image
-
-WRITER = f"{SIDECAR}/writer.json"
-EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-MAX_VIDEO_SECONDS = 1024
-_NO_LIMIT = 1 << 62
 
 
 class DatasetWriter:
     """A v3.0 dataset being written; use it in a ``with``, which finalizes it.
 
-    ``features`` gives numeric features by width (``{"action": 20}``) or by ``FeatureSpec``; ``views`` gives cameras
-    by name and (height, width), a short name becoming ``observation.images.<name>``. ``resume`` continues a dataset
-    written by hostbot; without it the folder must be new or empty.
+    ``features`` gives numeric features by width (``{"action": 20}``) or by ``FeatureSpec``; ``views`` gives
+    cameras by name and (height, width), a short name becoming ``observation.images.<name>``. ``resume``
+    continues a dataset written by hostbot; without it the folder must be new or empty.
     """
 
     def __init__(
@@ -64,10 +58,14 @@ class DatasetWriter:
     ) -> None:
         if int(fps) != fps or not 0 < fps <= 1000:
             raise BadInput(f"LeRobot keeps fps as a whole number from 1 to 1000, got {fps}")
-        self.root, self.fps, self.batch = Path(root), int(fps), max(1, batch)
-        self.robot_type, self.embodiment = robot_type, embodiment
-        self.specs = feature_specs(features, views or {}, self.fps, embodiment)
-        self._encoder = {"codec": codec, "gop": gop}
+        self.root, self.batch = Path(root), max(1, batch)
+        self._kind = Kind(
+            fps=int(fps),
+            specs=feature_specs(features, views or {}, embodiment),
+            encoder={"codec": codec, "gop": gop},
+            robot_type=robot_type,
+            embodiment=embodiment,
+        )
         self._limits = (int(data_file_mb * 1e6), int(video_file_mb * 1e6))
         if not resume and self.root.exists() and any(self.root.iterdir()):
             raise DataError(
@@ -81,38 +79,26 @@ class DatasetWriter:
             raise
 
     def _start(self, resume: bool) -> None:
-        self._tasks: dict[str, int] = {}
-        self._stats: dict[str, Stats] = {}
-        self._events: list[tuple[int, int, str]] = []
-        self._num_episodes = self._num_frames = self._num_joined = 0
         settle(self.root)
         files = Files(self.root)
+        self._state = State()
         self._staging = Staging(self.root, files.manifest)
-        self._tails: dict[str, Slot | None] = dict.fromkeys(["data", "meta", *self.video_keys])
-        """The last joined file of every stream."""
-        self._last: dict[str, Slot] = {}
-        """The last file of every stream, joined or not."""
         if files.has_manifest:
-            self._restore(files)
+            self._kind, self._state = restore(files, self._kind)
         elif resume and files.exists("meta/info.json"):
             raise DataError(f"{self.root} was not written by hostbot and cannot be resumed; convert it first")
         else:
-            self._commit_empty()
-
-    @property
-    def video_keys(self) -> tuple[str, ...]:
-        """Feature keys of the cameras."""
-        return tuple(s.name for s in self.specs.values() if s.dtype == "video")
+            self._commit(self._state)
 
     @property
     def num_episodes(self) -> int:
         """Episodes committed so far."""
-        return self._num_episodes
+        return self._state.num_episodes
 
     @property
     def num_frames(self) -> int:
         """Frames committed so far."""
-        return self._num_frames
+        return self._state.num_frames
 
     def add_episode(
         self,
@@ -146,23 +132,24 @@ class DatasetWriter:
                     raise BadInput(f"view {name!r} has more frames than the {count} rows of the features")
             for event in events:
                 buffer.event(event.name, event.frame)
-        return self._num_episodes - 1
+        return self.num_episodes - 1
 
     @contextmanager
     def episode(self) -> Iterator[EpisodeBuffer]:
-        """An episode written frame by frame; it is committed when the block ends, and forgotten if it raises."""
+        """An episode written frame by frame; committed when the block ends, forgotten if it raises."""
         if self._lock.closed:
             raise BadInput(f"the writer of {self.root} is finalized; open it again with resume=True")
-        buffer = EpisodeBuffer(self.specs, self.fps, self._encoder, self._video_target)
+        kind, target = self._kind, self._video_target
+        buffer = EpisodeBuffer(kind.specs, kind.fps, kind.encoder, target)
         try:
             yield buffer
             buffer.close()
-            self._commit(buffer)
+            self._add(buffer)
         except BaseException:
             buffer.abort()
             self._staging.discard()
             raise
-        if self._num_episodes - self._num_joined >= self.batch:
+        if self.num_episodes - self._state.num_joined >= self.batch:
             self._join()
 
     def finalize(self) -> None:
@@ -170,7 +157,7 @@ class DatasetWriter:
         if self._lock.closed:
             return
         try:
-            if self._num_joined < self._num_episodes:
+            if self._state.num_joined < self.num_episodes:
                 self._join()
         finally:
             self._lock.close()
@@ -183,272 +170,45 @@ class DatasetWriter:
     ) -> None:
         self.finalize()
 
-    def _slot(self, stream: str) -> Slot:
-        """Where the next one-episode file of a stream goes."""
-        return self._last[stream].next() if stream in self._last else Slot(chunk=0, file=0)
-
     def _video_target(self, key: str) -> Path:
-        return self._staging.path(_path(key, self._slot(key)))
+        return self._staging.path(stream_path(key, self._state.slot(key)))
 
-    def _commit(self, buffer: EpisodeBuffer) -> None:
+    def _add(self, buffer: EpisodeBuffer) -> None:
         """Commit a finished episode: its files, then all metadata, as one."""
-        number, first, length = self._num_episodes, self._num_frames, len(buffer)
-        tasks = dict(self._tasks)
+        kind, state = self._kind, self._state
+        tasks = dict(state.tasks)
         task_index = [tasks.setdefault(task, len(tasks)) for task in buffer.tasks]
-        table = data_table(self.specs, buffer, number, first, task_index, self.fps)
-        stats = buffer.stats(table, self.specs)
-        slots = {stream: self._slot(stream) for stream in self._tails}
-        self._write_table(_path("data", slots["data"]), table)
-        for key in self.video_keys:
-            self._staging.add(_path(key, slots[key]))
-            self.specs[key] = buffer.described(key)
-        row = _episode_row(number, buffer, first, slots, self.video_keys, self.fps, stats)
-        self._write_table(_path("meta", slots["meta"]), row)
-        merged = {name: aggregate(self._stats.get(name), s) for name, s in stats.items()}
-        events = self._events + [(number, event.frame, event.name) for event in buffer.events]
-        self._write_meta(number + 1, first + length, tasks, merged, events, self._num_joined)
-        self._staging.commit()
-        self._tasks, self._stats, self._events = tasks, merged, events
-        self._num_episodes, self._num_frames = number + 1, first + length
-        self._last |= slots
-
-    def _write_table(self, relative: str, table: pa.Table) -> None:
-        with parquet_writer(self._staging.path(relative), table.schema) as writer:
-            writer.write_table(table, row_group_size=max(1, len(table)))
-        self._staging.add(relative)
-
-    def _write_meta(
-        self,
-        num_episodes: int,
-        num_frames: int,
-        tasks: Mapping[str, int],
-        stats: Mapping[str, Stats],
-        events: Sequence[tuple[int, int, str]],
-        num_joined: int,
-    ) -> None:
-        put = self._staging.write
-        self._write_table("meta/tasks.parquet", dump_tasks(tuple(tasks)))
-        columns = list(zip(*events, strict=True)) or [(), (), ()]
-        fields = (("episode_index", pa.int64()), ("frame", pa.int64()), ("name", pa.string()))
-        arrays = {n: pa.array(c, k) for c, (n, k) in zip(columns, fields, strict=True)}
-        self._write_table(EVENTS, pa.table(arrays))
-        put("meta/stats.json", _dumps(to_json(stats)))
-        put(WRITER, _dumps({"joined_episodes": num_joined, "encoder": self._encoder}))
-        if self.embodiment is not None:
-            put(EMBODIMENT, _dumps(_embodiment_json(self.embodiment)))
-        put("meta/info.json", _dumps(self._info(num_episodes, num_frames, len(tasks))))
-
-    def _info(self, num_episodes: int, num_frames: int, num_tasks: int) -> dict[str, Any]:
-        return {
-            "codebase_version": "v3.0",
-            "robot_type": self.robot_type,
-            "total_episodes": num_episodes,
-            "total_frames": num_frames,
-            "total_tasks": num_tasks,
-            "chunks_size": CHUNKS_SIZE,
-            "data_files_size_in_mb": DATA_FILE_MB,
-            "video_files_size_in_mb": VIDEO_FILE_MB,
-            "fps": self.fps,
-            "splits": {"train": f"0:{num_episodes}"},
-            "data_path": V3_DATA,
-            "video_path": V3_VIDEO if self.video_keys else None,
-            "features": {name: spec.to_json() for name, spec in self.specs.items()},
-        }
-
-    def _commit_empty(self) -> None:
-        self._write_meta(0, 0, {}, {}, [], 0)
-        self._staging.commit()
-
-    def _restore(self, files: Files) -> None:
-        """Continue where the last commit left off, after checking that this is the same kind of dataset."""
-        dataset = Dataset(files)
-        schema, index = dataset.schema, dataset.index
-        theirs = {n: (f.dtype, f.shape) for n, f in schema.features.items()}
-        ours = {n: (s.dtype, s.shape) for n, s in self.specs.items()}
-        state = parse_json(files.read(WRITER), files.path(WRITER))
-        if (schema.fps, theirs, state.get("encoder")) != (self.fps, ours, self._encoder):
-            raise DataError(
-                f"{self.root} has another fps, encoder or features than asked for; resume with its own"
-            )
-        if len(dataset):
-            info = parse_json(files.read("meta/info.json"), files.path("meta/info.json"))
-            self.specs = {n: s.with_info(info["features"][n].get("info")) for n, s in self.specs.items()}
-        self.embodiment = self.embodiment or dataset.embodiment
-        self.robot_type = self.robot_type or schema.robot_type
-        self._tasks = {task: i for i, task in enumerate(index.tasks)}
-        self._stats = from_json(parse_json(files.read("meta/stats.json"), files.path("meta/stats.json")))
-        self._events = [(i, e.frame, e.name) for i in range(len(dataset)) for e in dataset.events(i)]
-        self._num_episodes, self._num_frames = len(index), schema.num_frames
-        self._num_joined = int(state["joined_episodes"])
-        places = {"data": index.data, **index.videos}
-        for stream, where in places.items():
-            for episode, held in ((self._num_joined - 1, self._tails), (len(index) - 1, self._last)):
-                if episode >= 0:
-                    slot = Slot(chunk=int(where.chunk[episode]), file=int(where.file[episode]))
-                    frames = int(where.start[episode] + index.length[episode])
-                    held[stream] = slot.plus(files.manifest[_path(stream, slot)][0], frames)
-        meta = files.listing("meta/episodes", ".parquet")
-        joined = len(meta) - (self._num_episodes - self._num_joined)
-        for count, held in ((joined, self._tails), (len(meta), self._last)):
-            if count:
-                slot = Slot(chunk=(count - 1) // CHUNKS_SIZE, file=(count - 1) % CHUNKS_SIZE)
-                held["meta"] = slot.plus(files.manifest[_path("meta", slot)][0], 1)
-        dataset.close()
+        table = data_table(kind.specs, buffer, state.num_episodes, state.num_frames, task_index, kind.fps)
+        stats = buffer.stats(table)
+        slots = {stream: state.slot(stream) for stream in ("data", "meta", *kind.video_keys)}
+        stage_table(self._staging, stream_path("data", slots["data"]), table)
+        for key in kind.video_keys:
+            self._staging.add(stream_path(key, slots[key]))
+        row = episode_row(
+            state.num_episodes, buffer, state.num_frames, slots, kind.video_keys, kind.fps, stats
+        )
+        stage_table(self._staging, stream_path("meta", slots["meta"]), row)
+        specs = {n: buffer.described(n) if s.dtype == "video" else s for n, s in kind.specs.items()}
+        self._kind = replace(kind, specs=specs)
+        self._commit(state.plus(len(buffer), tasks, stats, buffer.events, slots))
 
     def _join(self) -> None:
-        """Join the one-episode files into large ones, as one commit; the metadata of these episodes move with them."""
-        files = Files(self.root)
-        pending = self._pending_rows(files)
-        old: set[str] = set()
-        tails: dict[str, Slot] = {}
-        moved: dict[str, list[tuple[Slot, int]]] = {}
-        for stream in ("data", *self.video_keys):
-            slots = _slots(pending, stream)
-            parts = [_path(stream, slot) for slot in slots]
-            sizes = [
-                (files.manifest[p][0], n) for p, n in zip(parts, pending["length"].to_pylist(), strict=True)
-            ]
-            cap = (
-                (self._limits[0], _NO_LIMIT)
-                if stream == "data"
-                else (self._limits[1], MAX_VIDEO_SECONDS * self.fps)
-            )
-            moved[stream] = assign(self._tails[stream], sizes, *cap)
-            tails[stream] = self._join_stream(stream, files, parts, moved[stream], sizes)
-            old |= set(parts)
-        pending = _moved_rows(pending, moved, self.fps)
-        tails["meta"] = self._join_meta(files, pending, old)
-        self._write_meta(
-            self._num_episodes, self._num_frames, self._tasks, self._stats, self._events, self._num_episodes
-        )
-        self._staging.commit(without=frozenset(old))
-        self._num_joined = self._num_episodes
-        self._tails = dict(tails)
-        self._last = tails
+        """Join the one-episode files into large ones, as one commit; their metadata move with them."""
+        state, streams = self._state, ("data", *self._kind.video_keys)
+        try:
+            joiner = Joiner(self._staging, Files(self.root), state.tails, self._kind.fps, self._limits)
+            tails, replaced = joiner.join(streams, state.num_episodes - state.num_joined)
+        except BaseException:
+            self._staging.discard()
+            raise
+        self._commit(state.joined(tails), replaced)
 
-    def _pending_rows(self, files: Files) -> pa.Table:
-        count = self._num_episodes - self._num_joined
-        listed = files.listing("meta/episodes", ".parquet")[-count:]
-        return pa.concat_tables([pq.read_table(files.checked(f), partitioning=None) for f in listed])
-
-    def _join_stream(
-        self,
-        stream: str,
-        files: Files,
-        parts: Sequence[str],
-        moved: Sequence[tuple[Slot, int]],
-        sizes: Sequence[tuple[int, int]],
-    ) -> Slot:
-        """Write the joined files of one stream; the last of them is its new tail."""
-        groups: dict[tuple[int, int], list[int]] = {}
-        for n, (slot, _) in enumerate(moved):
-            groups.setdefault((slot.chunk, slot.file), []).append(n)
-        for (chunk, file), members in groups.items():
-            target = _path(stream, Slot(chunk=chunk, file=file))
-            sources = [files.checked(parts[n]) for n in members]
-            if moved[members[0]][1]:
-                sources.insert(0, files.checked(target))
-            if stream == "data":
-                join_tables(sources, self._staging.path(target))
-            else:
-                join_videos(sources, self._staging.path(target), self.fps)
-            self._staging.add(target)
-        last, start = moved[-1]
-        slot = Slot(chunk=last.chunk, file=last.file)
-        return slot.plus(self._staging.size(_path(stream, slot)), start + sizes[-1][1])
-
-    def _join_meta(self, files: Files, rows: pa.Table, old: set[str]) -> Slot:
-        """Append the moved rows to the last joined ``meta/episodes`` file, or begin the next."""
-        listed = files.listing("meta/episodes", ".parquet")
-        old |= set(listed[len(listed) - len(rows) :])
-        tail = self._tails["meta"]
-        [(slot, start)] = assign(tail, [(rows.nbytes, 1)], self._limits[0], _NO_LIMIT)
-        target = _path("meta", slot)
-        numbers = {"meta/episodes/chunk_index": slot.chunk, "meta/episodes/file_index": slot.file}
-        for name, value in numbers.items():
-            column = rows.schema.get_field_index(name)
-            rows = rows.set_column(column, name, pa.array([value] * len(rows), pa.int64()))
-        if start:
-            before = pq.read_table(files.checked(target), partitioning=None)
-            rows = pa.concat_tables([before, rows]).replace_schema_metadata(rows.schema.metadata)
-        self._write_table(target, rows)
-        return slot.plus(self._staging.size(target), 1)
-
-
-def _path(stream: str, slot: Slot) -> str:
-    template = {"data": V3_DATA, "meta": EPISODES}.get(stream, V3_VIDEO)
-    return template.format(video_key=stream, chunk_index=slot.chunk, file_index=slot.file)
-
-
-def _slots(rows: pa.Table, stream: str) -> list[Slot]:
-    prefix = "data" if stream == "data" else f"videos/{stream}"
-    columns = [rows[f"{prefix}/{name}"].to_pylist() for name in ("chunk_index", "file_index")]
-    return [Slot(chunk=chunk, file=file) for chunk, file in zip(*columns, strict=True)]
-
-
-def _moved_rows(rows: pa.Table, moved: Mapping[str, Sequence[tuple[Slot, int]]], fps: int) -> pa.Table:
-    """``meta/episodes`` rows that point to the joined files."""
-    lengths = rows["length"].to_pylist()
-    for stream, placed in moved.items():
-        prefix = "data" if stream == "data" else f"videos/{stream}"
-        new: dict[str, pa.Array] = {
-            "chunk_index": pa.array([slot.chunk for slot, _ in placed], pa.int64()),
-            "file_index": pa.array([slot.file for slot, _ in placed], pa.int64()),
-        }
-        if stream != "data":
-            starts = [start for _, start in placed]
-            new["from_timestamp"] = pa.array([s / fps for s in starts], pa.float64())
-            new["to_timestamp"] = pa.array(
-                [(s + n) / fps for s, n in zip(starts, lengths, strict=True)], pa.float64()
-            )
-        for name, array in new.items():
-            rows = rows.set_column(rows.schema.get_field_index(f"{prefix}/{name}"), f"{prefix}/{name}", array)
-    return rows
-
-
-def _episode_row(
-    number: int,
-    buffer: EpisodeBuffer,
-    first: int,
-    slots: Mapping[str, Slot],
-    video_keys: Sequence[str],
-    fps: int,
-    stats: Mapping[str, Stats],
-) -> pa.Table:
-    """One row of ``meta/episodes``."""
-    length = len(buffer)
-    row: dict[str, tuple[Any, pa.DataType]] = {
-        "episode_index": (number, pa.int64()),
-        "tasks": (list(dict.fromkeys(buffer.tasks)), pa.list_(pa.string())),
-        "length": (length, pa.int64()),
-        "data/chunk_index": (slots["data"].chunk, pa.int64()),
-        "data/file_index": (slots["data"].file, pa.int64()),
-        "dataset_from_index": (first, pa.int64()),
-        "dataset_to_index": (first + length, pa.int64()),
-    }
-    for key in video_keys:
-        row[f"videos/{key}/chunk_index"] = (slots[key].chunk, pa.int64())
-        row[f"videos/{key}/file_index"] = (slots[key].file, pa.int64())
-        row[f"videos/{key}/from_timestamp"] = (0.0, pa.float64())
-        row[f"videos/{key}/to_timestamp"] = (length / fps, pa.float64())
-    for feature, entries in stats.items():
-        for name, value in entries.items():
-            kind = pa.int64() if name == "count" else pa.float64()
-            values = np.atleast_1d(value)
-            for _ in range(values.ndim):
-                kind = pa.list_(kind)
-            row[f"stats/{feature}/{name}"] = (values.tolist(), kind)
-    row["meta/episodes/chunk_index"] = (slots["meta"].chunk, pa.int64())
-    row["meta/episodes/file_index"] = (slots["meta"].file, pa.int64())
-    table = pa.table({name: pa.array([value], kind) for name, (value, kind) in row.items()})
-    return table.replace_schema_metadata({MARK: b"1"})
-
-
-def _embodiment_json(embodiment: Embodiment) -> dict[str, Any]:
-    parts = [{"name": p.name, "kind": p.kind, "limb": p.limb} for p in embodiment.parts]
-    views = list(embodiment.views)
-    return {"name": embodiment.name, "rate_hz": embodiment.rate_hz, "views": views, "parts": parts}
-
-
-def _dumps(value: object) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    def _commit(self, state: State, without: frozenset[str] = frozenset()) -> None:
+        """Make what is staged true; if that fails half-way, only a new writer may go on."""
+        try:
+            state.stage(self._staging, self._kind)
+            self._staging.commit(without)
+        except BaseException:
+            self._lock.close()
+            raise
+        self._state = state
