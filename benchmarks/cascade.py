@@ -84,7 +84,9 @@ def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[st
     return found
 
 
-def time_cycles(cascade: Cascade, context: Context, cycles: int) -> tuple[dict[str, list[float]], list[float]]:
+def time_cycles(
+    cascade: Cascade, context: Context, cycles: int
+) -> tuple[dict[str, list[float]], list[float]]:
     """Each stage's and each whole cycle's milliseconds; the whole is wall time, demo prefill included."""
     g = torch.Generator(cascade.device).manual_seed(1)
     stages: dict[str, list[float]] = {}
@@ -123,7 +125,9 @@ def run_variant(model: HostModel, context: Context, config: CascadeConfig, cycle
     return result
 
 
-def against_limits(variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any) -> None:
+def against_limits(
+    variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any
+) -> None:
     """Add to each stage what it must do and the least time that takes."""
     total = 0.0
     for name, (tflop, gbytes) in work(config, cascade, dtype.itemsize).items():
@@ -184,9 +188,7 @@ def half_precision_cosine(config: HostConfig, context: Context, device: torch.de
         found.setdefault("o", []).append(velocities[0].o.flatten())
         found.setdefault("a", []).append(velocities[0].a.flatten())
         del model
-    return {
-        k: round(torch.cosine_similarity(x, y, dim=0).item(), 7) for k, (x, y) in found.items()
-    }
+    return {k: round(torch.cosine_similarity(x, y, dim=0).item(), 7) for k, (x, y) in found.items()}
 
 
 def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
@@ -200,7 +202,9 @@ def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> di
     size = config.grid.view_height * codec.spatial, config.grid.view_width * codec.spatial
     found = {}
     for name, frames in (("observation", 1), ("demo_window", 4 * (config.grid.demo_latents - 1) + 1)):
-        video = torch.randint(0, 255, (config.grid.num_views, frames, *size, 3), dtype=torch.uint8, device=device)
+        video = torch.randint(
+            0, 255, (config.grid.num_views, frames, *size, 3), dtype=torch.uint8, device=device
+        )
         times = [measure.wall_ms(lambda v=video: codec.encode_views(v), device) for _ in range(8)]
         found[name] = measure.percentiles(times[3:])
     return found
@@ -212,8 +216,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--naive-cycles", type=int, default=3)
-    parser.add_argument("--compile", default="default", choices=["off", "default", "max-autotune-no-cudagraphs"])
-    parser.add_argument("--options", action="store_true", help="also time fewer steps, fp8 and skipping the visual stage")
+    parser.add_argument(
+        "--compile", default="default", choices=["off", "default", "max-autotune-no-cudagraphs"]
+    )
+    parser.add_argument(
+        "--options", action="store_true", help="also time fewer steps, fp8 and skipping the visual stage"
+    )
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

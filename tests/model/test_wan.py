@@ -96,7 +96,9 @@ def test_a_diffusers_checkpoint_goes_in_and_comes_back_bit_for_bit(saved):
     wan.load_video(model, saved)
     back = WanTransformer3DModel.from_config(reference().config)
     back.load_state_dict(wan.to_diffusers(model), strict=True)
-    for (name, theirs), mine in zip(reference().state_dict().items(), back.state_dict().values(), strict=True):
+    for (name, theirs), mine in zip(
+        reference().state_dict().items(), back.state_dict().values(), strict=True
+    ):
         assert torch.equal(theirs, mine), name
 
 
@@ -162,7 +164,9 @@ def fastwam_names(model: HostModel) -> dict[str, torch.Tensor]:
             linear(f"{theirs}.ffn.2", f"{ours}.ffn_out")
             for norm in ("norm_q", "norm_k"):
                 named[f"mot.mixtures.{theirs}.self_attn.{norm}.weight"] = state[f"{ours}.{norm}.weight"]
-                named[f"mot.mixtures.{theirs}.cross_attn.{norm}.weight"] = state[f"{ours}.cross_{norm}.weight"]
+                named[f"mot.mixtures.{theirs}.cross_attn.{norm}.weight"] = state[
+                    f"{ours}.cross_{norm}.weight"
+                ]
             named[f"mot.mixtures.{theirs}.modulation"] = state[f"{ours}.table"]
     conv = state["video.patch_in.weight"].reshape(VIDEO.dim, GRID.latent_channels, 1, GRID.patch, GRID.patch)
     named["mot.mixtures.video.patch_embedding.weight"] = conv
@@ -200,7 +204,9 @@ def test_resize_keeps_the_variance_of_activations():
         assert y.std().item() == pytest.approx(1.0, abs=0.03), size
     vector = 1 + 0.1 * torch.randn(1, 3072)
     small = wan.resize(vector, torch.Size([1, 1024]), fan_in=False)
-    assert small.square().mean().sqrt().item() == pytest.approx(vector.square().mean().sqrt().item(), rel=1e-5)
+    assert small.square().mean().sqrt().item() == pytest.approx(
+        vector.square().mean().sqrt().item(), rel=1e-5
+    )
     assert torch.equal(wan.resize(vector, vector.shape, fan_in=False), vector)
 
 

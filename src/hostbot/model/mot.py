@@ -122,9 +122,9 @@ def _action_mask(plan: JointPlan, num_clean: int, num_actions: int) -> Bool[Tens
         return mask
     future = plan.future_seen[:, None].expand(-1, num_clean - 1)
     ones = future.new_ones(len(future), 1)
-    own = torch.cat(
-        [ones.expand(-1, context + 1), future, ones.expand(-1, num_actions)], dim=1
-    )[:, None, None]
+    own = torch.cat([ones.expand(-1, context + 1), future, ones.expand(-1, num_actions)], dim=1)[
+        :, None, None
+    ]
     return own if mask is None else own & mask
 
 

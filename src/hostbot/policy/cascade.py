@@ -123,9 +123,7 @@ class Cascade:
         self.device = next(model.parameters()).device
         self._layer: Callable[..., Tensor] = stage_layer
         if self.config.compile != "off":
-            self._layer = torch.compile(
-                stage_layer, dynamic=False, fullgraph=True, mode=self.config.compile
-            )
+            self._layer = torch.compile(stage_layer, dynamic=False, fullgraph=True, mode=self.config.compile)
         self._use_graphs = self.config.graphs and self.device.type == "cuda"
         self._stages: dict[tuple[int, ...] | None, dict[str, Stage]] = {}
         self._views: tuple[int, ...] | None = None
@@ -191,7 +189,11 @@ class Cascade:
         self._action_stream = self._stream(self._mod_a[0], model.config.horizon, model.action_rope())
 
     def _stream(
-        self, mod: Float32[Tensor, "1 1 6 w"], width: int, rope: Float32[Tensor, "S d/2 2"], num_blind: int = 0
+        self,
+        mod: Float32[Tensor, "1 1 6 w"],
+        width: int,
+        rope: Float32[Tensor, "S d/2 2"],
+        num_blind: int = 0,
     ) -> Stream:
         return Stream(mod=mod, widths=(width,), rope=rope.to(self.device).contiguous(), num_blind=num_blind)
 
@@ -376,7 +378,9 @@ class Cascade:
         def run() -> None:
             state, sigmas = self._noise_p, self._sigmas["p"]
             for i in range(self.config.steps_p):
-                x = self._video(self.model.localisation.encode(state), self._p_stream, self._mod_p[i], start, mask)
+                x = self._video(
+                    self.model.localisation.encode(state), self._p_stream, self._mod_p[i], start, mask
+                )
                 state = flow.euler(state, self.model.localisation.decode(x), sigmas[i], sigmas[i + 1])
             samples = state.clamp(-1, 1)
             self._p_samples.copy_(samples)
