@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -47,10 +48,8 @@ def move(task: str, rng: np.random.Generator, num_frames: int) -> Motion:
     shares = rng.dirichlet([6, 1, 6, 1, 4]) * 0.9 + 0.02
     keys = np.concatenate([[0], np.cumsum(shares)]) / shares.sum()
     clock = np.linspace(0, 1, num_frames)
-    eased = np.concatenate([k + (n - k) * _ease(0, 1, 16) for k, n in zip(keys[:-1], keys[1:], strict=True)])
-    path = np.concatenate(
-        [a + (b - a) * np.linspace(0, 1, 16)[:, None] for a, b in zip(stops[:-1], stops[1:], strict=True)]
-    )
+    eased = np.concatenate([k + (n - k) * _ease(0, 1, 16) for k, n in pairwise(keys)])
+    path = np.concatenate([a + (b - a) * np.linspace(0, 1, 16)[:, None] for a, b in pairwise(stops)])
     hand = np.stack([np.interp(clock, np.maximum.accumulate(eased), path[:, axis]) for axis in range(2)], -1)
     hands = np.repeat(rest[None], num_frames, 0)
     hands[:, side] = hand
