@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ class Levels:
     """Two episodes in which every frame's brightness is its number."""
 
     name, fps, views, embodiment = "levels", 10.0, ("left_wrist", "third_person"), bimanual()
-    widths = {"action": 20}
+    widths = MappingProxyType({"action": 20})
 
     def __len__(self):
         return 2
