@@ -13,7 +13,7 @@ import numpy as np
 from hostbot.data.files import Files
 from hostbot.data.index import EpisodeIndex, read_index
 from hostbot.data.schema import BOOKKEEPING, Schema, Version, parse_schema
-from hostbot.data.sidecar import open_files, read_embodiment, read_events
+from hostbot.data.sidecar import read_embodiment, read_events, steadily
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -63,13 +63,15 @@ class DatasetInfo:
 
 def dataset_info(path: str | os.PathLike[str]) -> DatasetInfo:
     """Describe a dataset from its metadata; no data or video file is opened, only measured."""
-    root = Path(path)
-    files = open_files(root)
+    return steadily(Path(path), True, _describe)
+
+
+def _describe(files: Files) -> DatasetInfo:
     schema = parse_schema(files.read("meta/info.json"), files.path("meta/info.json"))
     index = read_index(files, schema)
     embodiment = read_embodiment(files)
     return DatasetInfo(
-        path=os.fspath(path),
+        path=os.fspath(files.root),
         version=schema.version,
         robot_type=schema.robot_type,
         num_episodes=len(index),
@@ -84,7 +86,7 @@ def dataset_info(path: str | os.PathLike[str]) -> DatasetInfo:
         has_stats=_has_stats(files),
         num_events=sum(len(e) for e in read_events(files, index).values()),
         has_checksums=files.has_manifest,
-        num_bytes=_bytes_below(root),
+        num_bytes=_bytes_below(files.root),
     )
 
 
