@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,9 @@ import pyarrow.parquet as pq
 from hostbot.data.files import EMBODIMENT, EVENTS, Files, parse_json, reading
 from hostbot.data.index import EpisodeIndex
 from hostbot.types import DataError, Embodiment, Event, Part
+
+T = TypeVar("T")
+_PATIENCE_S = 5.0
 
 
 def open_files(root: Path, verify: bool = True) -> Files:
@@ -24,6 +28,19 @@ def open_files(root: Path, verify: bool = True) -> Files:
             f"{root} is not a LeRobot dataset: it has no meta/info.json; give the folder that holds it"
         )
     return files
+
+
+def steadily(root: Path, verify: bool, build: Callable[[Files], T]) -> T:
+    """Open a folder and read it, again where a writer commits meanwhile: two states must not mix."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        files = open_files(root, verify)
+        try:
+            return build(files)
+        except DataError:
+            if time.monotonic() > deadline or not files.has_moved():
+                raise
+        time.sleep(0.01)
 
 
 def read_embodiment(files: Files) -> Embodiment | None:

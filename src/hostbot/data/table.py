@@ -135,15 +135,19 @@ class Rows:
 
     def footers(self) -> None:
         """Open every data file once: present, readable, with the columns and rows the metadata promise."""
-        for episode in np.unique(self._firsts):
-            self._open.get(int(episode))
+        for episode in np.unique(self._firsts).tolist():
+            # Checksums wait until a file's rows are read: they cost a read of all of it.
+            self._footer(episode, self.files.path(self.relative(episode))).file.close()
 
     def close(self) -> None:
         """Close every open file."""
         self._open.clear()
 
     def _opener(self, episode: int) -> _Open:
-        path = self.files.checked(self.relative(episode))
+        return self._footer(episode, self.files.checked(self.relative(episode)))
+
+    def _footer(self, episode: int, path: Path) -> _Open:
+        """A data file, opened, with the columns and rows the metadata promise."""
         with reading(path):
             file = pq.ParquetFile(path, page_checksum_verification=True)
             groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
