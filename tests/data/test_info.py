@@ -42,12 +42,14 @@ def test_info_of_our_own(tmp_path: Path) -> None:
     assert info.features["action"].names is not None
     assert (info.robot_type, info.embodiment, info.num_events) == ("test_arms", "bimanual", 4)
     assert not info.has_statistics
-    save_statistics(compute_statistics(open_dataset(tmp_path / "set"), StatsConfig()), statistics_path(tmp_path / "set"))
-    assert dataset_info(tmp_path / "set").has_statistics
     assert info.has_checksums
     assert info.length_quantiles == {"0%": 3, "25%": 4.5, "50%": 6, "75%": 7.5, "100%": 9}
     assert info.num_bytes == sum(f.stat().st_size for f in (tmp_path / "set").rglob("*") if f.is_file())
     json.dumps(asdict(info))
+    save_statistics(
+        compute_statistics(open_dataset(tmp_path / "set"), StatsConfig()), statistics_path(tmp_path / "set")
+    )
+    assert dataset_info(tmp_path / "set").has_statistics
 
 
 def test_info_of_a_v21_folder(tmp_path: Path) -> None:
@@ -107,7 +109,9 @@ def test_memory_stays_flat_however_many_episodes_there_are(tmp_path: Path) -> No
         root = tmp_path / str(count)
         write_v3(root, make_episodes(2, (8,)), VIEWS)
         grow(root, count)
-        done = subprocess.run([sys.executable, "-c", MEASURE, str(root)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, str(root)], capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["num_episodes"] == count
         kilobytes[count] = int(done.stderr.split()[-1])
