@@ -136,6 +136,50 @@ def test_cut_writes_what_the_model_sees(demo, tmp_path):
     assert "even" in run("video", "cut", clip, tmp_path / "odd.mp4", "--size", 63, 96).stderr
 
 
+@pytest.fixture
+def stream(tmp_path):
+    """A clip of 3 s served over HTTP on loopback, as an IP camera would."""
+    import functools
+    import http.server
+    import threading
+
+    import numpy as np
+
+    from hostbot.video import VideoWriter
+
+    with VideoWriter(tmp_path / "camera.mp4", (48, 64), 20) as writer:
+        for n in range(60):
+            writer.write(np.full((48, 64, 3), 4 * n, np.uint8))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/camera.mp4"
+        server.shutdown()
+
+
+def test_a_stream_is_recorded_at_the_rate_and_length_asked_for(stream, tmp_path):
+    from hostbot.video import open_video
+
+    out = tmp_path / "me.mp4"
+    done = run("video", "record", stream, out, "--seconds", 2, "--rate", 10, "--size", 48, 64)
+    assert done.returncode == 0, done.stderr
+    with open_video(out) as reader:
+        levels = reader.frames(range(len(reader))).mean((1, 2, 3))
+    assert len(levels) == 20
+    expected = [8 * k for k in range(20)]
+    assert max(abs(levels - expected)) <= 6
+    for wrong, sentence in (
+        (["webcam:7", tmp_path / "x.mp4"], "no camera"),
+        ([out, tmp_path / "x.mp4"], "no camera or stream"),
+        (["http://127.0.0.1:9/none", tmp_path / "x.mp4"], "cannot be opened"),
+        ([stream, out], "--overwrite"),
+    ):
+        refused = run("video", "record", *wrong)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+        assert not (tmp_path / "x.mp4").exists()
+
+
 MISTAKES = [
     (["dtaa"], "did you mean 'data'"),
     (["data", "info", "/does/not/exist"], "does not exist"),
