@@ -54,37 +54,43 @@ def block_weights(config: ExpertConfig, kv_too: bool = False) -> int:
     return config.num_layers * (layer + (2 * dim * inner if kv_too else 0))
 
 
-def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, tuple[int, ExpertConfig, int, int]]:
-    """Each stage as (passes, expert, tokens, keys they see)."""
+def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, list[tuple[int, ExpertConfig, int, int]]]:
+    """Each stage as passes: (how many, expert, tokens, keys they see)."""
     grid = config.grid
     frame, demo = grid.frame_tokens, grid.demo_latents * grid.frame_tokens
     context, num_p = demo + frame, cascade.num_localisations
     future = context + 1 + grid.future_latents * frame
+    num_o = grid.future_latents * frame
     return {
-        "demo": (1, config.video, demo, demo),
-        "observation": (1, config.video, frame, context),
-        "p": (cascade.steps_p, config.video, num_p, context + num_p),
-        "clean_p": (1, config.video, 1, context + 1),
-        "o": (cascade.steps_o, config.video, grid.future_latents * frame, future),
-        "clean_o": (1, config.video, grid.future_latents * frame, future),
-        "a": (cascade.steps_a, config.action, config.horizon, future + config.horizon),
+        "demo": [(1, config.video, demo, demo)],
+        "observation": [(1, config.video, frame + num_p, context + num_p)],
+        "p": [(cascade.steps_p - 1, config.video, num_p, context + num_p)],
+        "clean_p": [(1, config.video, 1, context + 1)],
+        "o": [(1, config.video, 1 + num_o, future), (cascade.steps_o - 1, config.video, num_o, future)],
+        "clean_o": [(1, config.video, num_o, future)],
+        "a": [(cascade.steps_a, config.action, config.horizon, future + config.horizon)],
     }
 
 
 def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[str, tuple[float, float]]:
     """TFLOP and GB that each stage cannot avoid: every weight and key once a pass, every product once."""
     found = {}
-    for name, (count, expert, tokens, keys) in passes(config, cascade).items():
-        weights = block_weights(expert)
-        attended = keys + config.text_length + 1
-        attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
-        cached = 2 * expert.num_layers * attended * expert.inner_dim
-        tflop = count * (2 * weights * tokens + attention) / 1e12
-        found[name] = (tflop, count * bytes_each * (weights + cached) / 1e9)
+    for name, parts in passes(config, cascade).items():
+        tflop = gbytes = 0.0
+        for count, expert, tokens, keys in parts:
+            weights = block_weights(expert)
+            attended = keys + config.text_length + 1
+            attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
+            cached = 2 * expert.num_layers * attended * expert.inner_dim
+            tflop += count * (2 * weights * tokens + attention) / 1e12
+            gbytes += count * bytes_each * (weights + cached) / 1e9
+        found[name] = (tflop, gbytes)
     return found
 
 
-def time_cycles(cascade: Cascade, context: Context, cycles: int) -> tuple[dict[str, list[float]], list[float]]:
+def time_cycles(
+    cascade: Cascade, context: Context, cycles: int
+) -> tuple[dict[str, list[float]], list[float]]:
     """Each stage's and each whole cycle's milliseconds; the whole is wall time, demo prefill included."""
     g = torch.Generator(cascade.device).manual_seed(1)
     stages: dict[str, list[float]] = {}
@@ -123,7 +129,9 @@ def run_variant(model: HostModel, context: Context, config: CascadeConfig, cycle
     return result
 
 
-def against_limits(variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any) -> None:
+def against_limits(
+    variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any
+) -> None:
     """Add to each stage what it must do and the least time that takes."""
     total = 0.0
     for name, (tflop, gbytes) in work(config, cascade, dtype.itemsize).items():
@@ -184,9 +192,7 @@ def half_precision_cosine(config: HostConfig, context: Context, device: torch.de
         found.setdefault("o", []).append(velocities[0].o.flatten())
         found.setdefault("a", []).append(velocities[0].a.flatten())
         del model
-    return {
-        k: round(torch.cosine_similarity(x, y, dim=0).item(), 7) for k, (x, y) in found.items()
-    }
+    return {k: round(torch.cosine_similarity(x, y, dim=0).item(), 7) for k, (x, y) in found.items()}
 
 
 def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
@@ -200,7 +206,9 @@ def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> di
     size = config.grid.view_height * codec.spatial, config.grid.view_width * codec.spatial
     found = {}
     for name, frames in (("observation", 1), ("demo_window", 4 * (config.grid.demo_latents - 1) + 1)):
-        video = torch.randint(0, 255, (config.grid.num_views, frames, *size, 3), dtype=torch.uint8, device=device)
+        video = torch.randint(
+            0, 255, (config.grid.num_views, frames, *size, 3), dtype=torch.uint8, device=device
+        )
         times = [measure.wall_ms(lambda v=video: codec.encode_views(v), device) for _ in range(8)]
         found[name] = measure.percentiles(times[3:])
     return found
@@ -212,8 +220,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--naive-cycles", type=int, default=3)
-    parser.add_argument("--compile", default="default", choices=["off", "default", "max-autotune-no-cudagraphs"])
-    parser.add_argument("--options", action="store_true", help="also time fewer steps, fp8 and skipping the visual stage")
+    parser.add_argument(
+        "--compile", default="default", choices=["off", "default", "max-autotune-no-cudagraphs"]
+    )
+    parser.add_argument(
+        "--options", action="store_true", help="also time fewer steps, fp8 and skipping the visual stage"
+    )
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
+from hostbot.model import checkpoint
 from hostbot.model.host import Context, HostModel, Targets
 from hostbot.model.sizes import tiny_model
 from hostbot.model.text import HashedWords
-from hostbot.model.vae import LatentCodec, calibrate, fit, tiny_vae
+from hostbot.model.vae import LatentCodec, calibrate, fit, load_vae, tiny_vae
 from hostbot.policy.cascade import Cascade, CascadeConfig
 
 SIZE, LENGTH = 64, 33
@@ -118,7 +119,9 @@ def make_pair(codec: LatentCodec, config: Any) -> Pair:
     context = Context(
         observation=latents[:, :, :1],
         proprio=torch.from_numpy(proprio),
-        text=HashedWords(config.video.text_dim, config.text_length).encode(["put the disc on the square"] * batch),
+        text=HashedWords(config.video.text_dim, config.text_length).encode(
+            ["put the disc on the square"] * batch
+        ),
         demo=codec.encode_views(torch.from_numpy(demo))[None].expand(batch, -1, -1, -1, -1),
     )
     targets = Targets(
@@ -161,7 +164,10 @@ def train_model(model: HostModel, pair: Pair, seconds: float) -> list[tuple[floa
         optimiser.step()
         losses.append((found.loc.item(), found.obs.item(), found.act.item()))
         if len(losses) % 20 == 1:
-            print(f"step {len(losses)} {spent:.0f} s: loc {losses[-1][0]:.4f} obs {losses[-1][1]:.4f} act {losses[-1][2]:.4f}", flush=True)
+            print(
+                f"step {len(losses)} {spent:.0f} s: loc {losses[-1][0]:.4f} obs {losses[-1][1]:.4f} act {losses[-1][2]:.4f}",
+                flush=True,
+            )
     return losses
 
 
@@ -178,12 +184,47 @@ def picture(pair: Pair, predicted: np.ndarray, p: np.ndarray, out: Path, view: i
     for line, state in enumerate(rows):
         at = round(float(p[state] + 1) / 2 * (pair.demo.shape[1] - 1))
         frames = [pair.demo[view, at], *pair.clips[state, view], *predicted[state, view, 1:]]
-        places = [starts[0], starts[1], *(starts[2] + i * cell for i in range(4)), *(starts[3] + i * cell for i in range(4))]
+        places = [
+            starts[0],
+            starts[1],
+            *(starts[2] + i * cell for i in range(4)),
+            *(starts[3] + i * cell for i in range(4)),
+        ]
         for x, frame in zip(places, frames, strict=True):
             tile = Image.fromarray(frame).resize((cell - 2, cell - 2), Image.Resampling.NEAREST)
             sheet.paste(tile, (x, edge + line * (cell + 6)))
     out.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(out, optimize=True)
+
+
+def evaluate(model: HostModel, codec: LatentCodec, pair: Pair, config: CascadeConfig) -> tuple[dict[str, Any], Any]:
+    """Errors of one cycle from noise, and the frames it predicts."""
+    cascade = Cascade(model, config, batch=len(pair.targets.p))
+    cascade.instruct(pair.context.text)
+    cascade.watch(pair.context.demo)
+    noise = cascade.draw(torch.Generator().manual_seed(1))
+    out = cascade.act(pair.context.observation, pair.context.proprio, noise)
+    found: dict[str, Any] = {
+        "p_error_of_window": round(float((out.p - pair.targets.p).abs().mean() / 2), 4),
+        "confidence": round(float(out.confidence.mean()), 3),
+        "action_error": round(float((out.a - pair.targets.a)[..., [0, 1, 9]].abs().mean()), 4),
+    }
+    frames = None
+    if out.o is not None:
+        frames = decode(codec, pair.context.observation, out.o)
+        found["frame_error_of_255"] = round(frame_error(pair, frames), 2)
+    return found, (frames, out.p.cpu().numpy())
+
+
+def decode(codec: LatentCodec, observation: torch.Tensor, future: torch.Tensor) -> np.ndarray:
+    """Five frames of every view of every state."""
+    latents = torch.cat([observation, future], dim=2)
+    return np.stack([codec.decode_views(z, len(CAMERAS)).cpu().numpy() for z in latents])
+
+
+def frame_error(pair: Pair, frames: np.ndarray) -> float:
+    """Mean absolute difference to the true next four frames, of 255."""
+    return float(np.abs(frames[:, :, 1:].astype(float) - pair.clips[:, :, 1:]).mean())
 
 
 def main() -> None:
@@ -192,53 +233,53 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("docs/overfit.png"))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--keep", type=Path, help="a folder for the trained model and VAE; used again if it is there")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = tiny_model()
-    codec = train_codec(60 * args.minutes / 4, device)
-    pair = make_pair(codec, config)
-    torch.manual_seed(0)
-    model = HostModel(config).to(device)
-    losses = train_model(model, pair, 60 * args.minutes * 3 / 4)
-    batch = len(pair.targets.p)
-    cascade = Cascade(model, CascadeConfig(), batch=batch)
-    cascade.instruct(pair.context.text)
-    cascade.watch(pair.context.demo)
-    noise = cascade.draw(torch.Generator().manual_seed(1))
-    out = cascade.act(pair.context.observation, pair.context.proprio, noise)
-    assert out.o is not None
-    latents = torch.cat([pair.context.observation, out.o], dim=2)
-    predicted = np.stack([codec.decode_views(z, config.grid.num_views).cpu().numpy() for z in latents])
-    rebuilt = torch.cat([pair.context.observation, pair.targets.o], dim=2)
-    best = np.stack([codec.decode_views(z, config.grid.num_views).cpu().numpy() for z in rebuilt])
-
-    def error(frames: np.ndarray) -> float:
-        return float(np.abs(frames[:, :, 1:].astype(float) - pair.clips[:, :, 1:]).mean())
-
+    history: list[tuple[float, float, float]] = []
+    if args.keep and args.keep.is_dir():
+        codec = LatentCodec(load_vae(args.keep), device)
+        model = checkpoint.load(args.keep / "model", device=device)
+        history = checkpoint.read_manifest(args.keep / "model")["notes"]["losses"]
+        pair = make_pair(codec, config)
+    else:
+        codec = train_codec(60 * args.minutes / 4, device)
+        pair = make_pair(codec, config)
+        torch.manual_seed(0)
+        model = HostModel(config).to(device)
+        history = train_model(model, pair, 60 * args.minutes * 3 / 4)
+        if args.keep:
+            codec.vae.save_pretrained(args.keep / "vae")
+            checkpoint.save(model, args.keep / "model", {"losses": history})
+    found, (predicted, p) = evaluate(model, codec, pair, CascadeConfig())
+    picture(pair, predicted, p, args.picture)
+    losses = np.array(history)
     still = np.repeat(pair.clips[:, :, :1], 5, axis=2)
-    picture(pair, predicted, out.p.cpu().numpy(), args.picture)
-    ends = np.array(losses)
+    names = ("loc", "obs", "act")
     result = {
         "benchmark": "overfit",
         "commit": measure.commit(),
         "hardware": measure.hardware(device),
-        "states": batch,
+        "states": len(pair.targets.p),
         "steps": len(losses),
-        "losses_first_10": dict(zip(("loc", "obs", "act"), ends[:10].mean(0).round(4).tolist(), strict=True)),
-        "losses_last_10": dict(zip(("loc", "obs", "act"), ends[-10:].mean(0).round(4).tolist(), strict=True)),
-        "p_error_of_window": round(float((out.p - pair.targets.p).abs().mean() / 2), 4),
-        "confidence": round(float(out.confidence.mean()), 3),
-        "frame_error_of_255": {
-            "predicted": round(error(predicted), 2),
-            "vae_alone": round(error(best), 2),
-            "holding_still": round(error(still), 2),
-        },
-        "action_error": {
-            "predicted": round(float((out.a - pair.targets.a)[..., [0, 1, 9]].abs().mean()), 4),
-            "holding_still": round(
+        "losses_first_10": dict(zip(names, losses[:10].mean(0).round(4).tolist(), strict=True)),
+        "losses_last_50": dict(zip(names, losses[-50:].mean(0).round(4).tolist(), strict=True)),
+        "from_noise": found,
+        "to_compare": {
+            "frame_error_of_the_vae_alone": round(
+                frame_error(pair, decode(codec, pair.context.observation, pair.targets.o)), 2
+            ),
+            "frame_error_of_holding_still": round(frame_error(pair, still), 2),
+            "action_error_of_holding_still": round(
                 float((pair.targets.a[..., :2] - pair.context.proprio[:, None, :2]).abs().mean()), 4
             ),
+        },
+        "options": {
+            "steps_4_10_10": evaluate(model, codec, pair, CascadeConfig(steps_p=4, steps_o=10, steps_a=10))[0],
+            "steps_1_4_4": evaluate(model, codec, pair, CascadeConfig(steps_p=1, steps_o=4, steps_a=4))[0],
+            "one_localisation": evaluate(model, codec, pair, CascadeConfig(num_localisations=1))[0],
         },
     }
     measure.save(args.out, "overfit-tiny", result)

@@ -37,7 +37,9 @@ def batch_of(config: HostConfig, size: int, device: torch.device, demo: bool) ->
         demo=normal(*grid.latents(grid.demo_latents)) if demo else None,
     )
     targets = Targets(
-        p=normal().clamp(-1, 1), o=normal(*grid.latents(grid.future_latents)), a=normal(config.horizon, config.action_dim)
+        p=normal().clamp(-1, 1),
+        o=normal(*grid.latents(grid.future_latents)),
+        a=normal(config.horizon, config.action_dim),
     )
     return context, targets
 
@@ -64,7 +66,9 @@ def forward_tflop(config: HostConfig, demo: bool) -> tuple[float, float]:
     return learning, clean
 
 
-def time_steps(model: HostModel, optimiser: torch.optim.Optimizer, size: int, demo: bool, steps: int) -> dict[str, Any]:
+def time_steps(
+    model: HostModel, optimiser: torch.optim.Optimizer, size: int, demo: bool, steps: int
+) -> dict[str, Any]:
     device = next(model.parameters()).device
     context, targets = batch_of(model.config, size, device, demo)
     g = torch.Generator(device).manual_seed(1)
@@ -93,8 +97,12 @@ def main() -> None:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--plain", type=int, nargs="*", default=[], help="batch sizes without checkpointing")
-    parser.add_argument("--checkpointed", type=int, nargs="*", default=[], help="batch sizes with checkpointing")
-    parser.add_argument("--no-demo", type=int, nargs="*", default=[], help="checkpointed, demonstration dropped")
+    parser.add_argument(
+        "--checkpointed", type=int, nargs="*", default=[], help="batch sizes with checkpointing"
+    )
+    parser.add_argument(
+        "--no-demo", type=int, nargs="*", default=[], help="checkpointed, demonstration dropped"
+    )
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
     args = parser.parse_args()

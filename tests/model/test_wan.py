@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from hostbot.model import wan
 from hostbot.model.checkpoint import empty_model
 from hostbot.model.host import HostModel
-from hostbot.model.mot import Stream, stage_layer
+from hostbot.model.mot import StageStream, stage_layer
 from hostbot.model.rope import grid_rope
 from hostbot.model.tokens import grid_positions, patchify, unpatchify
 from hostbot.types import BadInput
@@ -59,11 +59,12 @@ def plain_wan(model: HostModel, latents, sigmas, widths, text):
     x = expert.embed(patchify(latents, GRID.patch))
     embedding, mod = expert.time(sigmas)
     rope = grid_rope(grid_positions(range(NUM_FRAMES), GRID), VIDEO.head_dim)
-    stream = Stream(mod=mod, widths=widths, rope=rope)
+    total = x.shape[1]
+    stream = StageStream(widths=widths, start=0, ends=(total,) * len(widths), rope=rope)
     cache = torch.empty(2, len(x), x.shape[1], VIDEO.num_heads, VIDEO.head_dim)
     context = expert.text(text)
     for block in expert.blocks:
-        x = stage_layer(block, x, stream, mod, cache, 0, block.context_keys(context))
+        x = stage_layer(block, x, stream, mod, cache, block.context_keys(context))
     parts = x.split(list(widths), dim=1)
     out = [expert.velocity(part, embedding[:, g : g + 1]) for g, part in enumerate(parts)]
     return unpatchify(torch.cat(out, dim=1), GRID)
@@ -96,7 +97,9 @@ def test_a_diffusers_checkpoint_goes_in_and_comes_back_bit_for_bit(saved):
     wan.load_video(model, saved)
     back = WanTransformer3DModel.from_config(reference().config)
     back.load_state_dict(wan.to_diffusers(model), strict=True)
-    for (name, theirs), mine in zip(reference().state_dict().items(), back.state_dict().values(), strict=True):
+    for (name, theirs), mine in zip(
+        reference().state_dict().items(), back.state_dict().values(), strict=True
+    ):
         assert torch.equal(theirs, mine), name
 
 
@@ -110,7 +113,10 @@ def test_every_video_parameter_has_a_foreign_name_or_is_known_to_be_ours():
         sizes[place.name] += place.size
     inner = VIDEO.inner_dim
     fused = {name: size for name, size in sizes.items() if size}
-    assert {name.split(".")[-2]: size for name, size in fused.items()} == {"qkvg": 3 * inner, "cross_kv": 2 * inner}
+    assert {name.split(".")[-2]: size for name, size in fused.items()} == {
+        "qkvg": 3 * inner,
+        "cross_kv": 2 * inner,
+    }
 
 
 def test_damaged_checkpoints_are_refused(saved, tmp_path):
@@ -147,7 +153,9 @@ def fastwam_names(model: HostModel) -> dict[str, torch.Tensor]:
 
     def linear(theirs, ours, part=0, parts=1):
         for kind in ("weight", "bias"):
-            rows = state[f"{ours}.{kind}"][: parts * VIDEO.inner_dim] if parts > 1 else state[f"{ours}.{kind}"]
+            rows = (
+                state[f"{ours}.{kind}"][: parts * VIDEO.inner_dim] if parts > 1 else state[f"{ours}.{kind}"]
+            )
             named[f"mot.mixtures.{theirs}.{kind}"] = rows.chunk(parts)[part].clone()
 
     for expert in ("video", "action"):
@@ -169,7 +177,9 @@ def fastwam_names(model: HostModel) -> dict[str, torch.Tensor]:
             linear(f"{theirs}.ffn.2", f"{ours}.ffn_out")
             for norm in ("norm_q", "norm_k"):
                 named[f"mot.mixtures.{theirs}.self_attn.{norm}.weight"] = state[f"{ours}.{norm}.weight"]
-                named[f"mot.mixtures.{theirs}.cross_attn.{norm}.weight"] = state[f"{ours}.cross_{norm}.weight"]
+                named[f"mot.mixtures.{theirs}.cross_attn.{norm}.weight"] = state[
+                    f"{ours}.cross_{norm}.weight"
+                ]
             named[f"mot.mixtures.{theirs}.modulation"] = state[f"{ours}.table"]
     conv = state["video.patch_in.weight"].reshape(VIDEO.dim, GRID.latent_channels, 1, GRID.patch, GRID.patch)
     named["mot.mixtures.video.patch_embedding.weight"] = conv
@@ -212,7 +222,9 @@ def test_resize_keeps_the_variance_of_activations():
         assert y.std().item() == pytest.approx(1.0, abs=0.03), size
     vector = 1 + 0.1 * torch.randn(1, 3072)
     small = wan.resize(vector, torch.Size([1, 1024]), fan_in=False)
-    assert small.square().mean().sqrt().item() == pytest.approx(vector.square().mean().sqrt().item(), rel=1e-5)
+    assert small.square().mean().sqrt().item() == pytest.approx(
+        vector.square().mean().sqrt().item(), rel=1e-5
+    )
     assert torch.equal(wan.resize(vector, vector.shape, fan_in=False), vector)
 
 

@@ -100,9 +100,7 @@ def empty_model(config: HostConfig, dtype: torch.dtype, device: torch.device | s
     return model.to_empty(device=device)
 
 
-def load(
-    folder: Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> HostModel:
+def load(folder: Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> HostModel:
     """A model from a checkpoint, strictly, each tensor read from the map into its place."""
     config = from_json(HostConfig, read_manifest(folder)["config"])
     model = empty_model(config, dtype, device)

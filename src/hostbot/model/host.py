@@ -188,9 +188,7 @@ class HostModel(nn.Module):
 
     def localisation_rope(self) -> Float32[Tensor, "1 d/2 2"]:
         """Position of the localisation token."""
-        return grid_rope(
-            grid_tokens.localisation_position(self.config.grid), self.config.video.head_dim
-        )
+        return grid_rope(grid_tokens.localisation_position(self.config.grid), self.config.video.head_dim)
 
     def action_rope(self) -> Float32[Tensor, "A d/2 2"]:
         """Positions of the action tokens."""
@@ -254,9 +252,7 @@ class HostModel(nn.Module):
         clean = Stream(
             mod=mod[:, :1].detach(), widths=(1 + num_future,), rope=torch.cat(ropes[-2:]).to(device)
         )
-        action = Stream(
-            mod=mod_action, widths=(self.config.horizon,), rope=self.action_rope().to(device)
-        )
+        action = Stream(mod=mod_action, widths=(self.config.horizon,), rope=self.action_rope().to(device))
         present = None
         if context.present is not None and context.demo is not None:
             present = grid_tokens.view_mask(context.present, grid.demo_latents, grid)

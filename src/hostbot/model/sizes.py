@@ -28,12 +28,8 @@ def tiny_model() -> HostConfig:
 def wan5b_model() -> HostConfig:
     """Wan2.2-TI2V-5B with a 1,024-wide action expert: three 224x224 views, 147 tokens a frame, 25 demo frames."""
     return HostConfig(
-        video=ExpertConfig(
-            dim=3072, ffn_dim=14336, num_layers=30, num_heads=24, head_dim=128, text_dim=4096
-        ),
-        action=ExpertConfig(
-            dim=1024, ffn_dim=4096, num_layers=30, num_heads=24, head_dim=128, text_dim=4096
-        ),
+        video=ExpertConfig(dim=3072, ffn_dim=14336, num_layers=30, num_heads=24, head_dim=128, text_dim=4096),
+        action=ExpertConfig(dim=1024, ffn_dim=4096, num_layers=30, num_heads=24, head_dim=128, text_dim=4096),
         grid=GridConfig(latent_channels=48, num_views=3, view_height=14, view_width=14, demo_latents=7),
         action_dim=20,
         state_dim=20,

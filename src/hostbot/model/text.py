@@ -80,7 +80,9 @@ def _signs(text: str, dim: int) -> Float32[np.ndarray, " t"]:
 class Umt5:
     """A frozen UMT5 encoder, as Wan uses it: embeddings of the tokens there are, zeros up to the length."""
 
-    def __init__(self, model: UMT5EncoderModel, tokenizer: PreTrainedTokenizerBase, length: int, identity: str) -> None:
+    def __init__(
+        self, model: UMT5EncoderModel, tokenizer: PreTrainedTokenizerBase, length: int, identity: str
+    ) -> None:
         self.model, self.tokenizer, self.length = model.eval().requires_grad_(False), tokenizer, length
         self._identity = identity
 
@@ -96,7 +98,9 @@ class Umt5:
         tokens = self.tokenizer(clean, padding="max_length", max_length=self.length, return_tensors="pt")
         ids, mask = tokens["input_ids"], tokens["attention_mask"]
         if ids.shape[1] > self.length:
-            raise BadInput(f"an instruction takes {int(mask.sum(1).max())} tokens; the model reads {self.length}")
+            raise BadInput(
+                f"an instruction takes {int(mask.sum(1).max())} tokens; the model reads {self.length}"
+            )
         device = self.model.device
         hidden: Float[Tensor, "B L t"] = self.model(ids.to(device), mask.to(device)).last_hidden_state
         return (hidden.float() * mask.to(device)[..., None]).cpu()
@@ -106,7 +110,9 @@ def load_umt5(folder: Path, length: int = 512, dtype: torch.dtype = torch.bfloat
     """UMT5 from a diffusers folder (``text_encoder`` and ``tokenizer`` inside), from this disk only."""
     for part in ("text_encoder", "tokenizer"):
         if not (folder / part).is_dir():
-            raise BadInput(f"{folder} has no {part}: give the folder of Wan-AI/Wan2.2-TI2V-5B-Diffusers as downloaded")
+            raise BadInput(
+                f"{folder} has no {part}: give the folder of Wan-AI/Wan2.2-TI2V-5B-Diffusers as downloaded"
+            )
     from transformers import AutoTokenizer, UMT5EncoderModel
 
     model = UMT5EncoderModel.from_pretrained(

@@ -94,9 +94,7 @@ def keep_views(
     return torch.stack([frames[:, :, view] for view in views], dim=2).flatten(1, 3)
 
 
-def view_mask(
-    present: Bool[Tensor, "B V"], num_frames: int, grid: GridConfig
-) -> Bool[Tensor, "B S"]:
+def view_mask(present: Bool[Tensor, "B V"], num_frames: int, grid: GridConfig) -> Bool[Tensor, "B S"]:
     """Which tokens belong to a view that is there, where samples of a batch differ in their views."""
     return present.repeat_interleave(grid.view_tokens, dim=1).repeat(1, num_frames)
 

@@ -94,7 +94,8 @@ class LatentCodec:
     def identity(self) -> str:
         """A hash of configuration and weights: latents of another VAE never pass for this one's."""
         if not self._identity:
-            digest = hashlib.sha256(json.dumps(dict(self.vae.config), sort_keys=True, default=str).encode())
+            config = {name: value for name, value in self.vae.config.items() if not name.startswith("_")}
+            digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
             for name, tensor in sorted(self.vae.state_dict().items()):
                 digest.update(name.encode())
                 digest.update(tensor.detach().float().cpu().numpy().tobytes())
@@ -114,9 +115,7 @@ class LatentCodec:
         return torch.cat(list(latents), dim=2)
 
     @torch.no_grad()
-    def decode_views(
-        self, latents: Float[Tensor, "C F H W"], num_views: int
-    ) -> UInt8[Tensor, "V T h w 3"]:
+    def decode_views(self, latents: Float[Tensor, "C F H W"], num_views: int) -> UInt8[Tensor, "V T h w 3"]:
         """Frames of all views."""
         stacked = torch.stack(latents.to(self.device).chunk(num_views, dim=2))
         pixels = self.vae.decode((stacked * self._std + self._mean).to(self.dtype)).sample.float()

@@ -250,9 +250,7 @@ def load_fastwam(model: HostModel, file: Path) -> list[str]:
 # The action expert ------------------------------------------------------------------------------------
 
 
-def resize(
-    source: Float[Tensor, "*i"], shape: torch.Size, fan_in: bool
-) -> Float[Tensor, "*o"]:
+def resize(source: Float[Tensor, "*i"], shape: torch.Size, fan_in: bool) -> Float[Tensor, "*o"]:
     """Linear interpolation along every axis that differs, then one scale that keeps activations' variance.
 
     With ``fan_in`` the last axis is summed over, and weights grow by sqrt(old / new) of its length, the paper's
