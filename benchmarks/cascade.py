@@ -54,33 +54,37 @@ def block_weights(config: ExpertConfig, kv_too: bool = False) -> int:
     return config.num_layers * (layer + (2 * dim * inner if kv_too else 0))
 
 
-def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, tuple[int, ExpertConfig, int, int]]:
-    """Each stage as (passes, expert, tokens, keys they see)."""
+def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, list[tuple[int, ExpertConfig, int, int]]]:
+    """Each stage as passes: (how many, expert, tokens, keys they see)."""
     grid = config.grid
     frame, demo = grid.frame_tokens, grid.demo_latents * grid.frame_tokens
     context, num_p = demo + frame, cascade.num_localisations
     future = context + 1 + grid.future_latents * frame
+    num_o = grid.future_latents * frame
     return {
-        "demo": (1, config.video, demo, demo),
-        "observation": (1, config.video, frame, context),
-        "p": (cascade.steps_p, config.video, num_p, context + num_p),
-        "clean_p": (1, config.video, 1, context + 1),
-        "o": (cascade.steps_o, config.video, grid.future_latents * frame, future),
-        "clean_o": (1, config.video, grid.future_latents * frame, future),
-        "a": (cascade.steps_a, config.action, config.horizon, future + config.horizon),
+        "demo": [(1, config.video, demo, demo)],
+        "observation": [(1, config.video, frame + num_p, context + num_p)],
+        "p": [(cascade.steps_p - 1, config.video, num_p, context + num_p)],
+        "clean_p": [(1, config.video, 1, context + 1)],
+        "o": [(1, config.video, 1 + num_o, future), (cascade.steps_o - 1, config.video, num_o, future)],
+        "clean_o": [(1, config.video, num_o, future)],
+        "a": [(cascade.steps_a, config.action, config.horizon, future + config.horizon)],
     }
 
 
 def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[str, tuple[float, float]]:
     """TFLOP and GB that each stage cannot avoid: every weight and key once a pass, every product once."""
     found = {}
-    for name, (count, expert, tokens, keys) in passes(config, cascade).items():
-        weights = block_weights(expert)
-        attended = keys + config.text_length + 1
-        attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
-        cached = 2 * expert.num_layers * attended * expert.inner_dim
-        tflop = count * (2 * weights * tokens + attention) / 1e12
-        found[name] = (tflop, count * bytes_each * (weights + cached) / 1e9)
+    for name, parts in passes(config, cascade).items():
+        tflop = gbytes = 0.0
+        for count, expert, tokens, keys in parts:
+            weights = block_weights(expert)
+            attended = keys + config.text_length + 1
+            attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
+            cached = 2 * expert.num_layers * attended * expert.inner_dim
+            tflop += count * (2 * weights * tokens + attention) / 1e12
+            gbytes += count * bytes_each * (weights + cached) / 1e9
+        found[name] = (tflop, gbytes)
     return found
 
 

@@ -14,13 +14,14 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from hostbot.model.layers import (
+    GATE_BIAS,
     Linear,
     RMSNorm,
     TextEmbedding,
     TimeEmbedding,
     attend,
     by_group,
-    head_gate,
+    gate_rows,
     layer_norm,
 )
 from hostbot.model.rope import rotate
@@ -65,9 +66,9 @@ class Block(nn.Module):
         super().__init__()
         dim, inner = config.dim, config.inner_dim
         self.eps, self.heads = config.eps, (config.num_heads, config.head_dim)
-        self.qkv = Linear(dim, 3 * inner)
+        self.inner = inner
+        self.qkvg = Linear(dim, 3 * inner + gate_rows(config.num_heads))
         self.norm_q, self.norm_k = RMSNorm(inner, config.eps), RMSNorm(inner, config.eps)
-        self.head_gate = head_gate(dim, config.num_heads)
         self.out = Linear(inner, dim)
         self.norm_cross = nn.LayerNorm(dim, config.eps)
         self.cross_q, self.cross_kv = Linear(dim, inner), Linear(dim, 2 * inner)
@@ -75,6 +76,13 @@ class Block(nn.Module):
         self.cross_out = Linear(inner, dim)
         self.ffn_in, self.ffn_out = Linear(dim, config.ffn_dim), Linear(config.ffn_dim, dim)
         self.table = nn.Parameter(torch.randn(1, 6, dim) / dim**0.5)
+        self.open_gates()
+
+    def open_gates(self) -> None:
+        """Head gates start with zero weights and bias 5 (the rows that fill up their sixteen are never read)."""
+        with torch.no_grad():
+            self.qkvg.weight[3 * self.inner :] = 0
+            self.qkvg.bias[3 * self.inner :] = GATE_BIAS
 
     def project(
         self,
@@ -88,11 +96,15 @@ class Block(nn.Module):
         normed = by_group(
             lambda n, sh, sc: n * (1 + sc) + sh, [layer_norm(x, self.eps)], [shift, scale], widths
         ).to(x.dtype)
-        q, k, v = self.qkv(normed).chunk(3, dim=-1)
-        q = rotate(self.norm_q(q).unflatten(-1, self.heads), rope)
-        k = rotate(self.norm_k(k).unflatten(-1, self.heads), rope)
-        gate = torch.sigmoid(self.head_gate(normed))
-        return q, torch.stack([k, v.unflatten(-1, self.heads).to(k.dtype)]), gate
+        fused = self.qkvg(normed)
+        # Queries and keys are normed over all heads and turned together: one kernel each for both.
+        qk = fused[..., : 2 * self.inner].unflatten(-1, (2, self.inner)).float()
+        weight = torch.stack([self.norm_q.weight, self.norm_k.weight]).float()
+        qk = F.rms_norm(qk, qk.shape[-1:], eps=self.eps) * weight
+        q, k = rotate(qk.unflatten(-1, self.heads), rope).to(fused.dtype).unbind(2)
+        v = fused[..., 2 * self.inner : 3 * self.inner].unflatten(-1, self.heads)
+        gate = torch.sigmoid(fused[..., 3 * self.inner : 3 * self.inner + self.heads[0]])
+        return q, torch.stack([k, v]), gate
 
     def finish(
         self,
@@ -197,6 +209,10 @@ class ActionExpert(Expert):
         self.action_in = Linear(action_dim, config.dim)
         self.action_out = Linear(config.dim, action_dim)
         self.head_norm = head_norm
+        self.reset_ends()
+
+    def reset_ends(self) -> None:
+        """The in and out projections have no counterpart in the video expert: Kaiming uniform."""
         for layer in (self.action_in, self.action_out):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
             nn.init.zeros_(layer.bias)

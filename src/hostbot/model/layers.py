@@ -37,12 +37,9 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(x.dtype)
 
 
-def head_gate(dim: int, num_heads: int) -> Linear:
-    """One gate a head, zero weights and bias 5, so that it starts (almost) as no gate."""
-    gate = Linear(dim, num_heads)
-    nn.init.zeros_(gate.weight)
-    nn.init.constant_(gate.bias, GATE_BIAS)
-    return gate
+def gate_rows(num_heads: int) -> int:
+    """Rows that head gates take in a fused projection: whole sixteens, so that every matrix kernel fits."""
+    return -(-num_heads // 16) * 16
 
 
 def layer_norm(x: Float[Tensor, "*B w"], eps: float) -> Float32[Tensor, "*B w"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Float32
@@ -128,25 +129,46 @@ def _action_mask(plan: JointPlan, num_clean: int, num_actions: int) -> Bool[Tens
     return own if mask is None else own & mask
 
 
+@dataclass(frozen=True, kw_only=True)
+class StageStream:
+    """The tokens of one cascade pass: where they go in the cache, how far back each run of them sees."""
+
+    widths: tuple[int, ...]
+    """Tokens of each run; a run has one noise level and one span of keys."""
+    start: int
+    """Where the first token's keys lie in the cache."""
+    ends: tuple[int, ...]
+    """Each run attends to the cache from 0 to here."""
+    rope: Float32[Tensor, "S d/2 2"]
+    mask: Bool[Tensor, "1 1 S2 T"] | None = None
+    """For the last run alone: localisation samples that ride side by side must not see one another."""
+    num_blind: int = 0
+    wanted: Literal["all", "last", "none"] = "all"
+    """Which runs are wanted after the last layer; of the others only keys and values are (a prefill)."""
+
+
 def stage_layer(
     block: Block,
     x: Float[Tensor, "B S w"],
-    stream: Stream,
+    stream: StageStream,
     mod: Modulation,
     cache: Float[Tensor, "2 B T h d"],
-    start: int,
     context: Keys,
-    mask: Bool[Tensor, "1 1 S T2"] | None = None,
-    last: bool = False,
-) -> Float[Tensor, "B S w"]:
-    """One layer of one cascade stage: new tokens at ``start`` of the cache, which they see up to themselves.
-
-    With ``last`` only their keys and values are wanted (a prefill); the tokens come back as they were.
-    """
-    end = start + x.shape[1]
-    q, kv, gate = block.project(x, mod, stream.widths, stream.rope)
-    cache[:, :, start:end].copy_(kv)
-    if last:
-        return x
-    attended = attend(q, cache[0, :, :end], cache[1, :, :end], mask)
-    return block.finish(x, attended, gate, mod, stream.widths, context, stream.num_blind)
+    is_last: bool = False,
+) -> Float[Tensor, "B S2 w"]:
+    """One layer of one cascade pass: cache the new tokens' keys, then let each run see up to its end."""
+    widths, ends, num_blind = stream.widths, stream.ends, stream.num_blind
+    q, kv, gate = block.project(x, mod, widths, stream.rope)
+    cache[:, :, stream.start : stream.start + x.shape[1]].copy_(kv)
+    if is_last and stream.wanted == "none":
+        return x[:, :0]
+    if is_last and stream.wanted == "last":
+        x, q, gate = (y[:, -widths[-1] :] for y in (x, q, gate))
+        mod, widths, ends, num_blind = mod[:, -1:], widths[-1:], ends[-1:], 0
+    outs, low = [], 0
+    for run, (width, end) in enumerate(zip(widths, ends, strict=True)):
+        mask = stream.mask if run == len(widths) - 1 else None
+        outs.append(attend(q[:, low : low + width], cache[0, :, :end], cache[1, :, :end], mask))
+        low += width
+    attended = torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]
+    return block.finish(x, attended, gate, mod, widths, context, num_blind)

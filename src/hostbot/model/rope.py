@@ -38,9 +38,8 @@ def line_rope(positions: Int[Tensor, " S"], head_dim: int) -> Float32[Tensor, "S
     return _table(_angles(positions, head_dim))
 
 
-def rotate(x: Float[Tensor, "B S h d"], table: Float32[Tensor, "S d/2 2"]) -> Float[Tensor, "B S h d"]:
-    """Turn each pair of neighbouring numbers by its token's angle, in float32."""
+def rotate(x: Float[Tensor, "B S n h d"], table: Float32[Tensor, "S d/2 2"]) -> Float32[Tensor, "B S n h d"]:
+    """Turn each pair of neighbouring numbers by its token's angle, in float32; n is queries and keys alike."""
     even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    cos, sin = table[None, :, None].unbind(-1)
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-    return turned.flatten(-2).to(x.dtype)
+    cos, sin = table[None, :, None, None].unbind(-1)
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

@@ -90,8 +90,8 @@ def keep_views(
     """Drop the tokens of the views that are not there; with ``None`` all are."""
     if views is None or len(views) == grid.num_views:
         return tokens
-    index = torch.as_tensor(list(views), device=tokens.device)
-    return tokens.unflatten(1, (-1, grid.num_views, grid.view_tokens)).index_select(2, index).flatten(1, 3)
+    frames = tokens.unflatten(1, (-1, grid.num_views, grid.view_tokens))
+    return torch.stack([frames[:, :, view] for view in views], dim=2).flatten(1, 3)
 
 
 def view_mask(present: Bool[Tensor, "B V"], num_frames: int, grid: GridConfig) -> Bool[Tensor, "B S"]:
