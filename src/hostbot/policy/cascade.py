@@ -272,7 +272,9 @@ class Cascade:
         )
 
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
-        stages = self._stages.setdefault(self._views, self._make_stages())
+        if self._views not in self._stages:
+            self._stages[self._views] = self._make_stages()
+        stages = self._stages[self._views]
         marks = []
         # Stages and layouts differ in shapes only, each compiled once; the default limit takes that for a fault.
         with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
