@@ -65,13 +65,13 @@ class Actor:
         """The limb that plays a role."""
         return self._roles[role]
 
-    def act(self) -> Float[np.ndarray, "20"]:
+    def act(self) -> Float[np.ndarray, " 20"]:
         """The next vector; the waiting pose once the script is over."""
         vector = next(self._steps)
         self.frame += 1
         return vector
 
-    def _run(self) -> Iterator[Float[np.ndarray, "20"]]:
+    def _run(self) -> Iterator[Float[np.ndarray, " 20"]]:
         for attempt in range(self._rounds):
             if attempt:
                 self._note("again")
@@ -92,7 +92,7 @@ class Actor:
         while True:
             yield self._vector()
 
-    def _go_home(self) -> Iterator[Float[np.ndarray, "20"]]:
+    def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:
         if self.task.success.holds(self.world) and any(self.world.in_hand(t.name) for t in self.task.things):
             yield from self._stay(1.0)
             return
@@ -108,14 +108,14 @@ class Actor:
         if name:
             self.events.append(Event(name=name, frame=self.frame))
 
-    def _vector(self) -> Float[np.ndarray, "20"]:
+    def _vector(self) -> Float[np.ndarray, " 20"]:
         return pack(self._command, self._openings)
 
-    def _stay(self, seconds: float) -> Iterator[Float[np.ndarray, "20"]]:
+    def _stay(self, seconds: float) -> Iterator[Float[np.ndarray, " 20"]]:
         for _ in range(round(seconds * self.world.rate_hz)):
             yield self._vector()
 
-    def _follow(self, key: Key) -> Iterator[Float[np.ndarray, "20"]]:
+    def _follow(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
         for role, opening in key.grips.items():
             self._openings[self.limb(role)] = opening
         if key.goals:
@@ -128,7 +128,7 @@ class Actor:
             dwell += self.rng.uniform(*self.pace.pause_seconds)
         yield from self._stay(dwell)
 
-    def _feint(self, key: Key) -> Iterator[Float[np.ndarray, "20"]]:
+    def _feint(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
         before = dict(self._command)
         for part in (0.6, 0.0):
             for limb in [self.limb(role) for role in key.goals]:
@@ -137,7 +137,7 @@ class Actor:
                 middle = Pose(before[limb].pos + part * (full.pos - before[limb].pos), full.rot)
                 yield from self._approach({limb: middle}, 1.0, 0.01)
 
-    def _travel(self, key: Key) -> Iterator[Float[np.ndarray, "20"]]:
+    def _travel(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
         speed = (
             float(np.exp(self.rng.normal(0, self.pace.wander))) * key.speed if self.pace.wander else key.speed
         )
@@ -172,7 +172,7 @@ class Actor:
 
     def _approach(
         self, targets: dict[str, Pose], speed: float, near: float
-    ) -> Iterator[Float[np.ndarray, "20"]]:
+    ) -> Iterator[Float[np.ndarray, " 20"]]:
         begin = dict(self._command)
         for _ in range(200):
             left = self._advance(targets, speed, np.zeros(3), begin)

@@ -76,7 +76,7 @@ class Judge:
         return self.success
 
 
-class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, "20"]]):
+class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
     """One task as a gymnasium environment: reward 1 and the end when it is done."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 16}  # noqa: RUF012 (gymnasium's own convention)
@@ -115,7 +115,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, "20"]]):
         return self._observe(), {"instruction": self.instruction, "task": self.task.name}
 
     def step(
-        self, action: Float[np.ndarray, "20"]
+        self, action: Float[np.ndarray, " 20"]
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """One control period."""
         self.advance(action)
@@ -123,7 +123,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, "20"]]):
         cut = self._frame >= self.config.seconds * self.config.rate_hz
         return self._observe(), float(done), done, bool(cut and not done), {"success": done}
 
-    def advance(self, action: Float[np.ndarray, "20"]) -> bool:
+    def advance(self, action: Float[np.ndarray, " 20"]) -> bool:
         """Physics and judgement without pictures; whether the task is done."""
         world = self._world()
         vector = np.asarray(action, float)
@@ -144,7 +144,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, "20"]]):
             self._painter = Painter(self._world().model, self.config.size, self.config.shadows)
         return self._painter.draw(self._world().data, self.config.views)
 
-    def state(self) -> Float[np.ndarray, "20"]:
+    def state(self) -> Float[np.ndarray, " 20"]:
         """The 20-d state now."""
         world = self._world()
         return world.body.vector(world.data).astype(np.float32)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-Vec3 = Float[np.ndarray, "3"]
+Vec3 = Float[np.ndarray, " 3"]
 Rot3 = Float[np.ndarray, "3 3"]
 
 
@@ -36,7 +36,7 @@ DOWN: Rot3 = np.array([[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
 """A tool that points straight down and closes along the world's y."""
 
 
-def quat_of(rot: Rot3) -> Float[np.ndarray, "4"]:
+def quat_of(rot: Rot3) -> Float[np.ndarray, " 4"]:
     """Unit quaternion (w, x, y, z) of a rotation matrix, w never negative."""
     w = np.sqrt(max(0.0, 1.0 + rot[0, 0] + rot[1, 1] + rot[2, 2])) / 2
     x = np.sqrt(max(0.0, 1.0 + rot[0, 0] - rot[1, 1] - rot[2, 2])) / 2
@@ -59,12 +59,12 @@ def quat_of(rot: Rot3) -> Float[np.ndarray, "4"]:
     return -q if q[0] < 0 else q
 
 
-def rot6d(rot: Rot3) -> Float[np.ndarray, "6"]:
+def rot6d(rot: Rot3) -> Float[np.ndarray, " 6"]:
     """The first two columns of a rotation, one after the other."""
     return np.concatenate([rot[:, 0], rot[:, 1]])
 
 
-def rot_of_6d(six: Float[np.ndarray, "6"]) -> Rot3:
+def rot_of_6d(six: Float[np.ndarray, " 6"]) -> Rot3:
     """The rotation nearest to six numbers, by Gram-Schmidt; six zeros mean a tool that points down."""
     a, b = np.asarray(six[:3], float), np.asarray(six[3:], float)
     if np.linalg.norm(a) < 1e-6 or np.linalg.norm(np.cross(a, b)) < 1e-9:

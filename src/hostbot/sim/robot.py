@@ -192,11 +192,11 @@ class Inverse:
         return self._configuration.q.copy()
 
     @property
-    def home(self) -> Float[np.ndarray, "12"]:
+    def home(self) -> Float[np.ndarray, " 12"]:
         """Joint values of the waiting pose, left arm first."""
         return self._home[self.joints].copy()
 
-    def reset(self, q: Float[np.ndarray, "12"]) -> None:
+    def reset(self, q: Float[np.ndarray, " 12"]) -> None:
         """Start from these joint values."""
         full = self._home.copy()
         full[self.joints] = q
@@ -214,13 +214,13 @@ class Inverse:
         )
         self._configuration.integrate_inplace(velocity, dt)
 
-    def solve(self, poses: dict[str, Pose], dt: float, iterations: int = 2) -> Float[np.ndarray, "12"]:
+    def solve(self, poses: dict[str, Pose], dt: float, iterations: int = 2) -> Float[np.ndarray, " 12"]:
         """Joint targets one control period on, as near to the poses as the limits let them come."""
         for limb, pose in poses.items():
             self._tasks[limb].set_target(_se3(pose))
         for _ in range(iterations):
             self._iterate(dt / iterations)
-        q: Float[np.ndarray, "12"] = self._configuration.q[self.joints].copy()
+        q: Float[np.ndarray, " 12"] = self._configuration.q[self.joints].copy()
         return q
 
 
@@ -228,13 +228,13 @@ def _se3(pose: Pose) -> mink.SE3:
     return mink.SE3.from_rotation_and_translation(mink.SO3.from_matrix(pose.rot), pose.pos)
 
 
-def pack(poses: dict[str, Pose], openings: dict[str, float]) -> Float[np.ndarray, "20"]:
+def pack(poses: dict[str, Pose], openings: dict[str, float]) -> Float[np.ndarray, " 20"]:
     """The bimanual vector of two tool poses and jaw openings."""
     parts = [np.concatenate([poses[limb].pos, rot6d(poses[limb].rot), [openings[limb]]]) for limb in LIMBS]
     return np.concatenate(parts)
 
 
-def unpack(vector: Float[np.ndarray, "20"]) -> tuple[dict[str, Pose], dict[str, float]]:
+def unpack(vector: Float[np.ndarray, " 20"]) -> tuple[dict[str, Pose], dict[str, float]]:
     """Tool poses and jaw openings of a bimanual vector."""
     poses, openings = {}, {}
     for k, limb in enumerate(LIMBS):
@@ -263,7 +263,7 @@ class Robot:
             limb: frozenset(int(model.geom(f"{limb}_pad_{f}").id) for f in "ab") for limb in LIMBS
         }
 
-    def home_vector(self) -> Float[np.ndarray, "20"]:
+    def home_vector(self) -> Float[np.ndarray, " 20"]:
         """The vector that asks for the waiting pose with open jaws."""
         return pack({limb: home_pose(self.config, limb) for limb in LIMBS}, dict.fromkeys(LIMBS, 0.07))
 
@@ -277,7 +277,7 @@ class Robot:
         data.ctrl[self._jaw_ctrl] = 0.035
         self._target = home
 
-    def command(self, data: mujoco.MjData, vector: Float[np.ndarray, "20"]) -> None:
+    def command(self, data: mujoco.MjData, vector: Float[np.ndarray, " 20"]) -> None:
         """Joint targets for the next control period; the arms ramp to them within it."""
         poses, openings = unpack(vector)
         self._from, self._target = self._target, self._inverse.solve(poses, self._dt)
@@ -297,7 +297,7 @@ class Robot:
         """How far a pair of jaws is open, in metres."""
         return float(data.qpos[self._jaw_q[LIMBS.index(limb)]].sum())
 
-    def vector(self, data: mujoco.MjData) -> Float[np.ndarray, "20"]:
+    def vector(self, data: mujoco.MjData) -> Float[np.ndarray, " 20"]:
         """The state, as a bimanual vector."""
         return pack(
             {limb: self.pose(data, limb) for limb in LIMBS},

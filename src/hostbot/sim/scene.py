@@ -26,13 +26,13 @@ class Body(Protocol):
     limbs: tuple[str, ...]
     hand_geoms: Mapping[str, frozenset[int]]
 
-    def home_vector(self) -> Float[np.ndarray, "20"]:
+    def home_vector(self) -> Float[np.ndarray, " 20"]:
         """The vector of the waiting pose."""
 
     def reset(self, data: mujoco.MjData) -> None:
         """Go to the waiting pose at once."""
 
-    def command(self, data: mujoco.MjData, vector: Float[np.ndarray, "20"]) -> None:
+    def command(self, data: mujoco.MjData, vector: Float[np.ndarray, " 20"]) -> None:
         """Take the next control period's target."""
 
     def ramp(self, data: mujoco.MjData, fraction: float) -> None:
@@ -44,7 +44,7 @@ class Body(Protocol):
     def opening(self, data: mujoco.MjData, limb: str) -> float:
         """How far its jaws or fingers are apart."""
 
-    def vector(self, data: mujoco.MjData) -> Float[np.ndarray, "20"]:
+    def vector(self, data: mujoco.MjData) -> Float[np.ndarray, " 20"]:
         """The state, as a bimanual vector."""
 
 

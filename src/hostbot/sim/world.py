@@ -74,7 +74,7 @@ class World:
             self.step(home)
         self.start = {name: self.pose(name) for name in self.shapes}
 
-    def step(self, vector: Float[np.ndarray, "20"]) -> None:
+    def step(self, vector: Float[np.ndarray, " 20"]) -> None:
         """One control period of physics towards a bimanual vector."""
         self.body.command(self.data, vector)
         for k in range(self.substeps):
