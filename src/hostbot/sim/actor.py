@@ -6,6 +6,7 @@ move that failed, and notes when every event happened.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,11 +44,15 @@ class Pace:
     tries: int = 3
 
 
+class Dropped(Exception):
+    """What was to be carried has slipped from the hand."""
+
+
 class Actor:
     """Carries out a task's script in a world, one bimanual vector at a time."""
 
     def __init__(
-        self, task: Task, world: World, main: str, pace: Pace, rng: np.random.Generator, rounds: int = 2
+        self, task: Task, world: World, main: str, pace: Pace, rng: np.random.Generator, rounds: int = 3
     ) -> None:
         self.task, self.world, self.pace, self.rng = task, world, pace, rng
         self._roles = {"main": main, "other": "right" if main == "left" else "left"}
@@ -75,12 +80,8 @@ class Actor:
         for attempt in range(self._rounds):
             if attempt:
                 self._note("again")
-            for move in self.task.script:
-                for _ in range(self.pace.tries):
-                    for key in move.keys(self):
-                        yield from self._follow(key)
-                    if move.achieved(self):
-                        break
+            with contextlib.suppress(Dropped):
+                yield from self._script()
             yield from self._go_home()
             for _ in range(10):
                 if self.task.success.holds(self.world):
@@ -91,6 +92,14 @@ class Actor:
         self.finished = True
         while True:
             yield self._vector()
+
+    def _script(self) -> Iterator[Float[np.ndarray, " 20"]]:
+        for move in self.task.script:
+            for _ in range(self.pace.tries):
+                for key in move.keys(self):
+                    yield from self._follow(key)
+                if move.achieved(self):
+                    break
 
     def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:
         if self.task.success.holds(self.world) and any(self.world.in_hand(t.name) for t in self.task.things):
@@ -158,10 +167,18 @@ class Actor:
                     targets[limb] = self._target(goal, limb, self._command[limb])
             left = self._advance(targets, speed, swing, begin)
             yield self._vector()
+            self._check_held(key)
             if left < key.near:
                 lag += 1
                 if self._tracking(targets) < key.near + 0.004 or lag > 5:
                     return
+
+    def _check_held(self, key: Key) -> None:
+        for role, goal in key.goals.items():
+            if goal.carry and not self.world.in_hand(goal.carry):
+                tool = self.world.body.pose(self.world.data, self.limb(role))
+                if np.linalg.norm(self.world.pose(goal.carry).pos - tool.pos) > 0.15:
+                    raise Dropped(goal.carry)
 
     def _swing(self, key: Key, begin: dict[str, Pose]) -> np.ndarray:
         if not self.pace.detour or key.event not in ("approach", "carry", "done"):

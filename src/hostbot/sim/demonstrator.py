@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mujoco
 import numpy as np
@@ -14,7 +14,7 @@ from hostbot.sim.render import Painter
 from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
-from hostbot.types import Demonstration, Event, Frames
+from hostbot.types import BadInput, Demonstration, Event, Frames
 
 VIEW = "third_person"
 SKINS = (
@@ -116,26 +116,30 @@ def pace_of(rng: np.random.Generator) -> Pace:
     )
 
 
+def human_world(task: Task, rng: np.random.Generator, config: DemonstratorConfig) -> tuple[World, str]:
+    """Somebody's own table with the task's things on it, not yet done, and the hand that will act."""
+    main = str(rng.choice(["left", "right"], p=[0.25, 0.75]))
+    person = person_of(rng, ("left", "right") if task.hands == 2 else (main,))
+    scene = scene_of(rng, config.unseen)
+    for _ in range(20):
+        spec = base_spec(scene)
+        add_clutter(spec, rng)
+        add_hands(spec, person)
+        shapes = add_things(spec, task, scene, replace(config.layout, main=main), rng)
+        model = spec.compile()
+        world = World(model, Person(model, person), shapes, config.rate_hz, dict(task.joints))
+        if not task.success.holds(world):
+            return world, main
+    raise BadInput(f"task {task.name!r} is already done in every scene that was tried")
+
+
 class Recording:
     """A human doing a task in a world of their own, frame by frame."""
 
     def __init__(self, task: Task, seed: int, config: DemonstratorConfig | None = None) -> None:
         self.task, self.config = task, config or DemonstratorConfig()
         rng = seeded(task, seed, "human scene")
-        main = str(rng.choice(["left", "right"], p=[0.25, 0.75]))
-        limbs = ("left", "right") if task.hands == 2 else (main,)
-        scene = scene_of(rng, self.config.unseen)
-        spec = base_spec(scene)
-        add_clutter(spec, rng)
-        person = person_of(rng, limbs)
-        add_hands(spec, person)
-        layout = Layout(**{**self.config.layout.__dict__, "main": main})
-        nested = {item: (host, height) for item, host, height in task.nested}
-        near = [t.name for t in task.things]
-        shapes = add_things(spec, task.scene, near, scene, layout, rng, nested)
-        model = spec.compile()
-        body = Person(model, person)
-        self.world = World(model, body, shapes, self.config.rate_hz, dict(task.joints))
+        self.world, main = human_world(task, rng, self.config)
         self.actor = Actor(task, self.world, main, pace_of(rng), rng)
         self.judge = Judge(task, self.config.rate_hz)
         self.instruction = str(rng.choice(task.instructions))

@@ -7,7 +7,7 @@ base frame and jaw openings in metres, sixteen times a second.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -48,17 +48,19 @@ def seeded(task: Task, seed: int, what: str) -> np.random.Generator:
 
 
 def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
-    """A fresh world for a task, and the limb that is to act in it."""
+    """A fresh world for a task, not yet done, and the limb that is to act in it."""
     rng = seeded(task, seed, "robot scene")
-    main = str(rng.choice(["left", "right"]))
-    spec = base_spec(config.scene)
-    add_robot(spec, config.robot)
-    layout = Layout(**{**config.layout.__dict__, "main": main})
-    nested = {item: (host, height) for item, host, height in task.nested}
-    shapes = add_things(spec, task.scene, [t.name for t in task.things], config.scene, layout, rng, nested)
-    model = spec.compile()
-    body = Robot(model, config.robot, 1 / config.rate_hz)
-    return World(model, body, shapes, config.rate_hz, dict(task.joints)), main
+    for _ in range(20):
+        main = str(rng.choice(["left", "right"]))
+        spec = base_spec(config.scene)
+        add_robot(spec, config.robot)
+        shapes = add_things(spec, task, config.scene, replace(config.layout, main=main), rng)
+        model = spec.compile()
+        body = Robot(model, config.robot, 1 / config.rate_hz)
+        world = World(model, body, shapes, config.rate_hz, dict(task.joints))
+        if not task.success.holds(world):
+            return world, main
+    raise BadInput(f"task {task.name!r} is already done in every scene that was tried")
 
 
 class Judge:

@@ -75,6 +75,10 @@ def _add_hand(spec: mujoco.MjSpec, config: HandConfig, limb: str) -> None:
     for name, x, _ in FINGERS:
         torque = config.grip_torque * (1.0 if name == "thumb" else 0.5)
         _add_finger(spec, config, limb, palm, name, x, side if name == "thumb" else -side, torque, True)
+    # The first two fingers close as one: apart, they squeeze round things out sideways.
+    twin = {"name1": f"{limb}_middle_1", "name2": f"{limb}_index_1"}
+    both = spec.add_equality(type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT, **twin)
+    both.data[:5] = [0, 1, 0, 0, 0]
     for name, x, _ in FOLLOWERS:
         _add_finger(spec, config, limb, palm, name, x, -side, 0.05, False)
     fore = spec.worldbody.add_body(name=f"{limb}_forearm", mocap=True)
@@ -115,7 +119,7 @@ def _add_finger(
         tip.add_geom(
             name=f"{full}_pad",
             type=box,
-            size=[0.009, PAD, 0.020],
+            size=[0.014 if name == "thumb" else 0.011, PAD, 0.020],
             pos=[0, 0, DISTAL - 0.020],
             rgba=[0, 0, 0, 0],
             mass=0.004,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -88,7 +88,8 @@ class Pick:
         grip = choose_grip(stage, self.item, self.role, self.which)
         frame = f"{self.item}/{grip.part}" if grip.part else self.item
         opening = min(MAX_OPENING, grip.width + grip.spare)
-        over = Goal(frame=frame, at=grip.at, yaw=grip.yaw, height=clear(world) + 0.01)
+        top = max(clear(world) + 0.01, float(world.pose(frame).pos[2]) + grip.at[2] + 0.05)
+        over = Goal(frame=frame, at=grip.at, yaw=grip.yaw, height=top)
         down = Goal(frame=frame, at=grip.at, yaw=grip.yaw)
         role = self.role
         out = [
@@ -124,7 +125,8 @@ class Put:
         """Over, down, open, up."""
         world, role = stage.world, self.role
         x, y, z = self.at
-        common = {"frame": self.frame, "yaw": self.yaw, "carry": self.item, "square": self.square}
+        z = max(z, self._rim(stage))
+        common: dict[str, Any] = {"frame": self.frame, "yaw": self.yaw, "carry": self.item, "square": self.square}
         over = Goal(**common, at=self.at, height=clear(world))
         down = Goal(**common, at=(x, y, z + self.drop))
         out = [
@@ -132,6 +134,14 @@ class Put:
             Key(goals={role: down}, event="lower", speed=0.6),
         ]
         return [*out, *let_go(stage, role)] if self.release else out
+
+    def _rim(self, stage: Stage) -> float:
+        """Height at which to let go over a mouth too narrow for the fingers: they stay above it."""
+        vessel, item = stage.world.shapes.get(self.frame), stage.world.shapes[self.item]
+        if vessel is None or not 0 < vessel.inner < item.radius + 0.026 or vessel.floor > vessel.height - 0.02:
+            return -1.0
+        tool = stage.world.body.pose(stage.world.data, stage.limb(self.role))
+        return float(vessel.height + 0.004 - (tool.pos[2] - stage.world.pose(self.item).pos[2]))
 
     def achieved(self, stage: Stage) -> bool:
         """The task's predicate judges."""
@@ -203,6 +213,7 @@ class Shove:
         ahead = np.array([np.cos(heading), np.sin(heading), 0.0])
         half = min(shape.sides) if min(shape.sides) > 0 else shape.radius
         reach = _extent(thing.yaw, heading, shape.sides) if min(shape.sides) > 0 else half
+        width = min(self.width, 1.2 * half)
         behind = thing.pos - ahead * (reach + 0.035)
         touch = thing.pos - ahead * (reach + 0.010)
         end = thing.pos + ahead * (length - reach - 0.005)
@@ -216,7 +227,7 @@ class Shove:
         return [
             Key(
                 goals={role: goal(behind, clear(world) + 0.02)},
-                grips={role: self.width},
+                grips={role: width},
                 event="approach",
                 near=0.012,
             ),
@@ -298,6 +309,10 @@ class Turn:
         return bool(stage.world.joint(f"{self.item}/dial") * np.sign(self.angle) > 0.6 * abs(self.angle))
 
 
+def _triple(point: np.ndarray) -> tuple[float, float, float]:
+    return (float(point[0]), float(point[1]), float(point[2]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Path:
     """Go through points in a thing's frame, with closed jaws or with what is held."""
@@ -317,37 +332,93 @@ class Path:
     """End above the last point."""
     near: float = 0.006
     tilt: float = 0.0
+    fixed: bool = False
+    """Points in the frame as it is at the beginning, though the thing may move."""
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """One keyframe a point."""
         role = self.role
-        common = {
+        points = [np.asarray(point) for point in self.points]
+        common: dict[str, Any] = {
             "frame": self.frame,
             "carry": self.carry,
             "yaw": self.yaw,
             "square": self.square,
             "tilt": self.tilt,
         }
+        if self.fixed:
+            base = stage.world.pose(self.frame).level()
+            points = [base.pos + (np.eye(3) if self.square else base.rot) @ point for point in points]
+            common["frame"] = "table"
         grips = {} if self.grip is None else {role: self.grip}
         high = clear(stage.world) + (0.0 if self.carry else 0.02)
         out = []
         if self.over:
-            goal = Goal(**common, at=self.points[0], height=high)
+            goal = Goal(**common, at=_triple(points[0]), height=high)
             out.append(Key(goals={role: goal}, grips=grips, event="approach", near=0.012))
-        for i, point in enumerate(self.points):
-            last = i == len(self.points) - 1
+        for i, point in enumerate(points):
+            last = i == len(points) - 1
             event = "contact" if i == 0 and self.over else (self.event if last else "")
             out.append(
-                Key(goals={role: Goal(**common, at=point)}, event=event, near=self.near, speed=self.speed)
+                Key(goals={role: Goal(**common, at=_triple(point))}, event=event, near=self.near, speed=self.speed)
             )
         if self.rise:
-            goal = Goal(**common, at=self.points[-1], height=high)
+            goal = Goal(**common, at=_triple(points[-1]), height=high)
             out.append(Key(goals={role: goal}, event="retreat", near=0.02))
         return out
 
     def achieved(self, stage: Stage) -> bool:
         """The task's predicate judges."""
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """Hold a bar out over the middle of the table, across it, for the other hand to take."""
+
+    item: str
+    role: str = "main"
+    height: float = 0.10
+
+    def keys(self, stage: Stage) -> Sequence[Key]:
+        """There, its held end to the holder's own side."""
+        yaw = np.pi / 2 if stage.limb(self.role) == "left" else -np.pi / 2
+        goal = Goal(frame="table", at=(0.29, 0.0, self.height), yaw=yaw, carry=self.item)
+        return [Key(goals={self.role: goal}, event="offer", near=0.008)]
+
+    def achieved(self, stage: Stage) -> bool:
+        """Still held."""
+        return stage.world.in_hand(self.item)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiftBoth:
+    """Take a tray by both handles and lift it level."""
+
+    item: str
+    height: float = 0.08
+
+    def keys(self, stage: Stage) -> Sequence[Key]:
+        """Both hands above, down, close, up."""
+        world, item = stage.world, self.item
+        over, down, up = {}, {}, {}
+        for role in ("main", "other"):
+            grip = world.shapes[item].grips[0 if stage.limb(role) == "left" else 1]
+            top = clear(world) + 0.02
+            over[role] = Goal(frame=item, at=grip.at, yaw=grip.yaw, height=top)
+            down[role] = Goal(frame=item, at=grip.at, yaw=grip.yaw)
+            up[role] = Goal(frame=item, at=grip.at, yaw=grip.yaw, height=self.height + grip.at[2], fixed=True)
+        both = ("main", "other")
+        return [
+            Key(goals=over, grips=dict.fromkeys(both, 0.05), event="approach", near=0.010),
+            Key(goals=down, event="contact", speed=0.7),
+            Key(grips=dict.fromkeys(both, SHUT), event="grasp", dwell=0.3),
+            Key(goals=up, event="lift", speed=0.5),
+        ]
+
+    def achieved(self, stage: Stage) -> bool:
+        """Off the table."""
+        return bool(stage.world.pose(self.item).pos[2] > 0.6 * self.height)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,31 +465,3 @@ class Home:
     def achieved(self, stage: Stage) -> bool:
         """Always."""
         return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Together:
-    """Two moves at once, one for each hand, keyframe by keyframe."""
-
-    main: Move
-    other: Move
-
-    def keys(self, stage: Stage) -> Sequence[Key]:
-        """Merge the keyframes in order."""
-        out = []
-        for a, b in zip(self.main.keys(stage), self.other.keys(stage), strict=True):
-            out.append(
-                Key(
-                    goals={**a.goals, **b.goals},
-                    grips={**a.grips, **b.grips},
-                    event=a.event,
-                    near=max(a.near, b.near),
-                    speed=min(a.speed, b.speed),
-                    dwell=max(a.dwell, b.dwell),
-                )
-            )
-        return out
-
-    def achieved(self, stage: Stage) -> bool:
-        """Both."""
-        return self.main.achieved(stage) and self.other.achieved(stage)

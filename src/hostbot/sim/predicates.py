@@ -201,30 +201,17 @@ class Over:
 
 
 @dataclass(frozen=True)
-class Near:
-    """A thing has been brought within a distance of the near edge of the table."""
+class Nearer:
+    """A thing has come closer to whoever sits at the table than it was, and lies there let go of."""
 
     item: str
-    x: float
+    by: float
 
     def holds(self, world: World) -> bool:
-        """Closer to whoever sits at the table than a line, and not in a hand."""
-        return bool(world.pose(self.item).pos[0] < self.x) and not world.in_hand(self.item)
-
-
-@dataclass(frozen=True)
-class Apart:
-    """A thing is clear of another, on the table and let go of."""
-
-    item: str
-    other: str
-
-    def holds(self, world: World) -> bool:
-        """No contact, a gap between the footprints, low."""
-        offset = (world.pose(self.item).pos - world.pose(self.other).pos)[:2]
-        gap = np.linalg.norm(offset) - world.shapes[self.other].radius
-        low = world.pose(self.item).pos[2] < 0.02
-        return bool(gap > 0.0 and low and not world.in_hand(self.item))
+        """Compare with where it started."""
+        moved = world.start[self.item].pos[0] - world.pose(self.item).pos[0]
+        low = abs(world.pose(self.item).pos[2] - world.start[self.item].pos[2]) < 0.02
+        return bool(moved > self.by and low) and not world.in_hand(self.item)
 
 
 @dataclass(frozen=True)

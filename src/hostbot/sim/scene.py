@@ -1,52 +1,17 @@
-"""A compiled scene: table, light, cameras, a body to act with, and things put down at random.
-
-Which body acts is the caller's choice: anything with the methods of ``Body``.
-"""
+"""A scene before it is compiled: table, light, camera, and a task's things put down at random."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import mujoco
 import numpy as np
-from jaxtyping import Float
 
-from hostbot.sim.pose import Pose
+from hostbot.sim.body import TIMESTEP
+from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Builder, Look, Shape, Thing
 from hostbot.types import BadInput
-
-TIMESTEP = 1 / 256
-
-
-class Body(Protocol):
-    """What acts in a scene: a robot or a person, both told what to do by bimanual vectors."""
-
-    limbs: tuple[str, ...]
-    hand_geoms: Mapping[str, frozenset[int]]
-
-    def home_vector(self) -> Float[np.ndarray, " 20"]:
-        """The vector of the waiting pose."""
-
-    def reset(self, data: mujoco.MjData) -> None:
-        """Go to the waiting pose at once."""
-
-    def command(self, data: mujoco.MjData, vector: Float[np.ndarray, " 20"]) -> None:
-        """Take the next control period's target."""
-
-    def ramp(self, data: mujoco.MjData, fraction: float) -> None:
-        """Move the low-level targets part of the way through the period."""
-
-    def pose(self, data: mujoco.MjData, limb: str) -> Pose:
-        """Where a tool is."""
-
-    def opening(self, data: mujoco.MjData, limb: str) -> float:
-        """How far its jaws or fingers are apart."""
-
-    def vector(self, data: mujoco.MjData) -> Float[np.ndarray, " 20"]:
-        """The state, as a bimanual vector."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SceneConfig:
@@ -153,7 +118,11 @@ def look_of(thing: Thing, config: SceneConfig, rng: np.random.Generator) -> Look
 
 
 def place(
-    shapes: Mapping[str, Shape], near: Sequence[str], layout: Layout, rng: np.random.Generator
+    shapes: Mapping[str, Shape],
+    near: Sequence[str],
+    across: Sequence[str],
+    layout: Layout,
+    rng: np.random.Generator,
 ) -> dict[str, tuple[float, float, float]]:
     """Random (x, y, yaw) for every thing; those in ``near`` within the acting arm's reach."""
     sign = 1.0 if layout.main == "left" else -1.0
@@ -164,7 +133,7 @@ def place(
             margin *= 0.8
         spots: dict[str, tuple[float, float, float]] = {}
         for name in order:
-            spot = _spot(name, shapes, spots, near, layout, sign, margin, rng)
+            spot = _spot(name, shapes, spots, near, across, layout, sign, margin, rng)
             if spot is None:
                 break
             spots[name] = spot
@@ -178,6 +147,7 @@ def _spot(
     shapes: Mapping[str, Shape],
     spots: Mapping[str, tuple[float, float, float]],
     near: Sequence[str],
+    across: Sequence[str],
     layout: Layout,
     sign: float,
     margin: float,
@@ -190,7 +160,7 @@ def _spot(
             low = high = 0.40
         x = rng.uniform(low, high + 1e-9)
         y = rng.uniform(*layout.y)
-        if name in near and y * sign < -layout.cross:
+        if (name in across and y * sign > -0.06) or (name in near and y * sign < -layout.cross):
             continue
         # A tray for two hands sits in the middle.
         if shape.radius > 0.11:
@@ -206,23 +176,23 @@ def _spot(
 
 def add_things(
     spec: mujoco.MjSpec,
-    things: Sequence[Thing],
-    near: Sequence[str],
+    task: Task,
     config: SceneConfig,
     layout: Layout,
     rng: np.random.Generator,
-    nested: Mapping[str, tuple[str, float]],
 ) -> dict[str, Shape]:
-    """Build every thing and put it down at random; ``nested`` ones start on or in another, at a height."""
+    """Build every thing of a task's scene and put it down at random."""
     shapes: dict[str, Shape] = {}
     bodies: dict[str, mujoco.MjsBody] = {}
-    for thing in things:
+    for thing in task.scene:
         bodies[thing.name] = spec.worldbody.add_body(name=thing.name)
         shapes[thing.name] = thing.kind(
             Builder(spec, bodies[thing.name], thing.name, look_of(thing, config, rng))
         )
+    nested = {item: (host, height) for item, host, height in task.nested}
+    near = [t.name for t in task.things if t.name not in task.across]
     loose = {name: shape for name, shape in shapes.items() if name not in nested}
-    spots = place(loose, near, layout, rng)
+    spots = place(loose, near, task.across, layout, rng)
     for name, (x, y, yaw) in spots.items():
         bodies[name].pos = [x, y, 0.0005]
         bodies[name].quat = [np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]

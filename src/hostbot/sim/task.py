@@ -23,6 +23,8 @@ class Task:
     success: Predicate
     instructions: tuple[str, ...]
     hands: int = 1
+    across: tuple[str, ...] = ()
+    """Things that stand on the side of the arm that does not begin."""
     nested: tuple[tuple[str, str, float], ...] = ()
     """Things that start on or in another: (thing, host, height of its underside)."""
     joints: tuple[tuple[str, float], ...] = ()

@@ -12,8 +12,8 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from hostbot.sim.body import TIMESTEP, Body
 from hostbot.sim.pose import Pose
-from hostbot.sim.scene import TIMESTEP, Body
 from hostbot.sim.things import Shape
 
 PRESS_DEPTH = 0.008

@@ -1,7 +1,7 @@
 """The kinds of things that tasks are made of."""
 
 from hostbot.sim.things.base import COLOURS, Builder, Grip, Kind, Look, Shape, Thing, thing
-from hostbot.sim.things.fixtures import button, drawer, flap, hook, knob, lever, peg, slider
+from hostbot.sim.things.fixtures import button, drawer, flap, key, knob, lever, peg, slider
 from hostbot.sim.things.solids import (
     apple,
     banana,
@@ -24,6 +24,8 @@ from hostbot.sim.things.vessels import (
     bowl,
     box,
     cup,
+    dirty_mat,
+    dirty_plate,
     holder,
     lid,
     mat,
@@ -55,10 +57,12 @@ __all__ = [
     "cloth",
     "crate",
     "cup",
+    "dirty_mat",
+    "dirty_plate",
     "drawer",
     "flap",
     "holder",
-    "hook",
+    "key",
     "knob",
     "lever",
     "lid",

@@ -23,6 +23,15 @@ def button(b: Builder) -> Shape:
     return Shape(radius=0.043, height=0.040)
 
 
+def key(b: Builder) -> Shape:
+    """A square key on a low base, for sequences; it lights up once it has been pressed."""
+    b.box([0.034, 0.026, 0.008], [0, 0, 0.008], rgba=(0.85, 0.84, 0.80, 1.0))
+    cap = b.part("cap", [0, 0, 0.016], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=120, damping=4, armature=0.02)
+    b.box([0.022, 0.017, 0.009], [0, 0, 0.009], cap, density=300)
+    b.mark("top", [0, 0, 0.018], cap)
+    return Shape(radius=0.042, height=0.034)
+
+
 def drawer(b: Builder) -> Shape:
     """A cabinet whose drawer opens towards the robot."""
     x, y, h, t = 0.060, 0.055, 0.060, 0.004
@@ -112,16 +121,6 @@ def peg(b: Builder) -> Shape:
     return Shape(radius=0.046, height=0.083, floor=0.010, inner=0.010)
 
 
-def hook(b: Builder) -> Shape:
-    """A gallows whose arm reaches towards the robot, to hang rings from."""
-    b.box([0.030, 0.030, 0.006], [0.030, 0, 0.006], rgba=BASE)
-    b.box([0.007, 0.007, 0.050], [0.040, 0, 0.060], rgba=b.rgba(0.7))
-    b.capsule([0.040, 0, 0.108], [-0.020, 0, 0.108], 0.006)
-    b.capsule([-0.020, 0, 0.108], [-0.020, 0, 0.126], 0.006)
-    b.mark("arm", [0.000, 0, 0.114])
-    return Shape(radius=0.065, height=0.132, yaws=(-0.2, 0.2), far=True)
-
-
 def flap(b: Builder) -> Shape:
     """A sock cut from stiff sheet, hinged at the ankle: one half lies flat, the other folds over it."""
     b.box([0.045, 0.034, 0.004], [-0.047, 0, 0.004])
@@ -139,5 +138,5 @@ def flap(b: Builder) -> Shape:
     b.box([0.042, 0.034, 0.003], [0.046, 0, -0.003], half, density=150)
     b.box([0.004, 0.012, 0.012], [0.084, 0, 0.006], half, density=150, rgba=b.rgba(0.6))
     b.mark("edge", [0.084, 0, 0.004], half)
-    grip = Grip(at=(0, 0, 0), yaw=0.0, width=0.008, part="edge")
+    grip = Grip(at=(0, 0, 0.006), yaw=ACROSS, width=0.024, part="edge")
     return Shape(radius=0.096, height=0.020, grips=(grip,), yaws=(-0.3, 0.3), flat=False, sides=(0.09, 0.034))

@@ -57,7 +57,7 @@ def banana(b: Builder) -> Shape:
     b.free()
     r = 0.014 * b.s
     # Boxes touch, capsules show: a round one would roll away.
-    b.box([0.020, r, r], [0, 0, r], density=300, rgba=(0, 0, 0, 0))
+    b.box([0.016, r, r], [0, 0, r], density=300, rgba=(0, 0, 0, 0))
     for side in (-1, 1):
         turn = side * 0.25
         quat = [np.cos(turn), 0, 0, np.sin(turn)]
@@ -68,11 +68,11 @@ def banana(b: Builder) -> Shape:
             density=300,
             rgba=(0, 0, 0, 0),
         )
-    b.capsule([-0.018, 0, r], [0.018, 0, r], r, ghost=True)
-    b.capsule([0.018, 0, r], [0.040, 0.012, r], r * 0.85, ghost=True)
-    b.capsule([-0.018, 0, r], [-0.040, 0.012, r], r * 0.85, ghost=True)
-    b.sphere(0.005, [0.052, 0.020, r], ghost=True, rgba=(0.25, 0.18, 0.05, 1))
-    return Shape(radius=0.055 * b.s, height=2 * r, grips=(Grip(at=(0, 0, r), yaw=ACROSS, width=2 * r),))
+    b.capsule([-0.013, 0, r], [0.013, 0, r], r, ghost=True)
+    b.capsule([0.013, 0, r], [0.030, 0.009, r], r * 0.85, ghost=True)
+    b.capsule([-0.013, 0, r], [-0.030, 0.009, r], r * 0.85, ghost=True)
+    b.sphere(0.005, [0.041, 0.016, r], ghost=True, rgba=(0.25, 0.18, 0.05, 1))
+    return Shape(radius=0.044 * b.s, height=2 * r, grips=(Grip(at=(0, 0, r), yaw=ACROSS, width=2 * r),))
 
 
 def book(b: Builder) -> Shape:

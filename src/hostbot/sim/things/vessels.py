@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mujoco
 import numpy as np
 
 from hostbot.sim.things.base import Builder, Grip, Shape, rim
@@ -79,6 +80,34 @@ def plate(b: Builder) -> Shape:
     b.cylinder(r, 0.004, [0, 0, 0.004], density=2200)
     b.cylinder(r * 0.72, 0.0005, [0, 0, 0.0082], ghost=True, rgba=b.rgba(0.78))
     return Shape(radius=r, height=0.008, floor=0.008, inner=r * 0.9, flat=True)
+
+
+STAINS = ((-0.030, 0.004), (-0.010, -0.008), (0.012, 0.007), (0.032, -0.004))
+
+
+def _stain(b: Builder, height: float) -> None:
+    for k, (x, y) in enumerate(STAINS):
+        b.body.add_site(
+            name=f"{b.name}/stain{k}",
+            type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+            pos=[x, y, height],
+            size=[0.009, 0.0005, 0],
+            rgba=[0.28, 0.16, 0.06, 1],
+        )
+
+
+def dirty_plate(b: Builder) -> Shape:
+    """A plate with stains that a sponge takes away."""
+    shape = plate(b)
+    _stain(b, 0.0088)
+    return shape
+
+
+def dirty_mat(b: Builder) -> Shape:
+    """A patch of table with stains that a sponge takes away."""
+    shape = mat(b)
+    _stain(b, 0.0020)
+    return shape
 
 
 def tray(b: Builder) -> Shape:
