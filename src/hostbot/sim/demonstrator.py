@@ -59,7 +59,9 @@ def scene_of(rng: np.random.Generator, unseen: bool = False) -> SceneConfig:
     azimuth, elevation = rng.uniform(-0.95, 0.95), rng.uniform(0.65, 1.05)
     distance = rng.uniform(0.80, 0.98)
     target = np.array([0.27, 0.0, 0.03]) + rng.uniform(-0.02, 0.02, 3)
-    out = np.array([np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)])
+    out = np.array(
+        [np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)]
+    )
     camera = target + distance * out
     light = (float(rng.uniform(-0.3, 0.9)), float(rng.uniform(-0.8, 0.8)), float(rng.uniform(0.9, 1.6)))
     warm = float(rng.uniform(-0.12, 0.12))
@@ -88,7 +90,11 @@ def add_clutter(spec: mujoco.MjSpec, rng: np.random.Generator) -> None:
         height = float(rng.uniform(0.01, 0.06))
         kind = mujoco.mjtGeom.mjGEOM_BOX if rng.random() < 0.5 else mujoco.mjtGeom.mjGEOM_CYLINDER
         wide = float(rng.uniform(0.015, 0.035))
-        size = [wide, wide * rng.uniform(0.6, 1.4), height] if kind == mujoco.mjtGeom.mjGEOM_BOX else [wide, height, 0]
+        size = (
+            [wide, wide * rng.uniform(0.6, 1.4), height]
+            if kind == mujoco.mjtGeom.mjGEOM_BOX
+            else [wide, height, 0]
+        )
         turn = rng.uniform(0, np.pi)
         spec.worldbody.add_geom(
             type=kind,
@@ -161,7 +167,9 @@ class Recording:
         return self._tail >= 0 and self.actor.frame < limit and not (self.actor.finished and self._idle())
 
     def _resting(self) -> bool:
-        return self.actor.finished or any(event.name in ("hold", "retreat") for event in self.actor.events[-1:])
+        return self.actor.finished or any(
+            event.name in ("hold", "retreat") for event in self.actor.events[-1:]
+        )
 
     def _idle(self) -> bool:
         self._waited = getattr(self, "_waited", 0) + 1

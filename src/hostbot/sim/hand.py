@@ -61,14 +61,18 @@ def _add_hand(spec: mujoco.MjSpec, config: HandConfig, limb: str) -> None:
     palm.add_freejoint(name=f"{limb}_palm")
     palm.explicitinertial = True
     palm.mass, palm.inertia, palm.ipos = 0.8, [0.004, 0.004, 0.004], [0, 0, -0.05]
-    weld = spec.add_equality(name=f"{limb}_lead", type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_BODY)
+    weld = spec.add_equality(
+        name=f"{limb}_lead", type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_BODY
+    )
     weld.name1, weld.name2 = mocap.name, palm.name
     weld.data[:11] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
     weld.solref[:] = [0.012, 1.0]
     skin, s = config.skin, config.size
     side = 1.0 if limb == "right" else -1.0  # the thumb lies on the inner side
     top = -(PROXIMAL + DISTAL) + TIP
-    _ghost(palm, ellipsoid, skin, size=[0.045 * s, 0.032 * s, 0.020 * s], pos=[0.018, -side * 0.006, top - 0.008])
+    _ghost(
+        palm, ellipsoid, skin, size=[0.045 * s, 0.032 * s, 0.020 * s], pos=[0.018, -side * 0.006, top - 0.008]
+    )
     _ghost(palm, ellipsoid, skin, size=[0.030 * s, 0.026 * s, 0.020 * s], pos=[0.052, 0, top - 0.022])
     base = palm.add_site(name=f"{limb}_wrist_point", pos=[0.072, 0, top - 0.034], size=[0.002] * 3)
     base.rgba = [0, 0, 0, 0]
@@ -130,7 +134,11 @@ def _add_finger(
             solimp=[0.95, 0.99, 0.001, 0.5, 2],
         )
     pair = spec.add_equality(
-        name=full, type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT, name1=f"{full}_2", name2=f"{full}_1"
+        name=full,
+        type=mujoco.mjtEq.mjEQ_JOINT,
+        objtype=mujoco.mjtObj.mjOBJ_JOINT,
+        name1=f"{full}_2",
+        name2=f"{full}_1",
     )
     pair.data[:5] = [0, -1, 0, 0, 0]
     actuator = spec.add_actuator(name=full, target=f"{full}_1", trntype=mujoco.mjtTrn.mjTRN_JOINT)
@@ -157,7 +165,8 @@ class Person:
         self._joint = {limb: [model.joint(f"{limb}_{f}_1").qposadr[0] for f in held] for limb in self.limbs}
         self._motor = {limb: [model.actuator(f"{limb}_{f}").id for f in held] for limb in self.limbs}
         self._follow = {
-            limb: [(model.actuator(f"{limb}_{f}").id, extra) for f, _, extra in FOLLOWERS] for limb in self.limbs
+            limb: [(model.actuator(f"{limb}_{f}").id, extra) for f, _, extra in FOLLOWERS]
+            for limb in self.limbs
         }
         self.hand_geoms = {
             limb: frozenset(int(model.geom(f"{limb}_{f}_pad").id) for f in held) for limb in self.limbs
@@ -235,5 +244,6 @@ class Person:
     def vector(self, data: mujoco.MjData) -> Float[np.ndarray, " 20"]:
         """The state, as a bimanual vector."""
         return pack(
-            {limb: self.pose(data, limb) for limb in LIMBS}, {limb: self.opening(data, limb) for limb in LIMBS}
+            {limb: self.pose(data, limb) for limb in LIMBS},
+            {limb: self.opening(data, limb) for limb in LIMBS},
         )

@@ -126,7 +126,12 @@ class Put:
         world, role = stage.world, self.role
         x, y, z = self.at
         z = max(z, self._rim(stage))
-        common: dict[str, Any] = {"frame": self.frame, "yaw": self.yaw, "carry": self.item, "square": self.square}
+        common: dict[str, Any] = {
+            "frame": self.frame,
+            "yaw": self.yaw,
+            "carry": self.item,
+            "square": self.square,
+        }
         over = Goal(**common, at=self.at, height=clear(world))
         down = Goal(**common, at=(x, y, z + self.drop))
         out = [
@@ -138,7 +143,11 @@ class Put:
     def _rim(self, stage: Stage) -> float:
         """Height at which to let go over a mouth too narrow for the fingers: they stay above it."""
         vessel, item = stage.world.shapes.get(self.frame), stage.world.shapes[self.item]
-        if vessel is None or not 0 < vessel.inner < item.radius + 0.026 or vessel.floor > vessel.height - 0.02:
+        if (
+            vessel is None
+            or not 0 < vessel.inner < item.radius + 0.026
+            or vessel.floor > vessel.height - 0.02
+        ):
             return -1.0
         tool = stage.world.body.pose(stage.world.data, stage.limb(self.role))
         return float(vessel.height + 0.004 - (tool.pos[2] - stage.world.pose(self.item).pos[2]))
@@ -360,7 +369,12 @@ class Path:
             last = i == len(points) - 1
             event = "contact" if i == 0 and self.over else (self.event if last else "")
             out.append(
-                Key(goals={role: Goal(**common, at=_triple(point))}, event=event, near=self.near, speed=self.speed)
+                Key(
+                    goals={role: Goal(**common, at=_triple(point))},
+                    event=event,
+                    near=self.near,
+                    speed=self.speed,
+                )
             )
         if self.rise:
             goal = Goal(**common, at=_triple(points[-1]), height=high)

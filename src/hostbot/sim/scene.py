@@ -13,6 +13,7 @@ from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Builder, Look, Shape, Thing
 from hostbot.types import BadInput
 
+
 @dataclass(frozen=True, kw_only=True)
 class SceneConfig:
     """Looks of a scene that no task depends on."""
@@ -24,7 +25,7 @@ class SceneConfig:
     light_rgb: tuple[float, float, float] = (1.0, 1.0, 1.0)
     camera_pos: tuple[float, float, float] = (0.80, 0.0, 0.66)
     camera_target: tuple[float, float, float] = (0.25, 0.0, 0.03)
-    camera_fovy: float = 42.0
+    camera_fovy: float = 37.0
     hue: float = 0.04
     """How far a thing's colour wanders from its name's."""
     size: float = 0.06

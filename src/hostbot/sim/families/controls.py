@@ -61,7 +61,9 @@ def slide(item: Thing, way: str, foils: tuple[Thing, ...]) -> Task:
     """The task of moving a slider to one end."""
     sign = 1.0 if way == "left" else -1.0
     joint = f"{item.name}/cart"
-    drag = Drag(item=item.name, by=(0, sign * 0.06, 0), joint=joint, goal=0.9 if sign > 0 else 0.1, above=sign > 0)
+    drag = Drag(
+        item=item.name, by=(0, sign * 0.06, 0), joint=joint, goal=0.9 if sign > 0 else 0.1, above=sign > 0
+    )
     return Task(
         name=f"move_slider-{item.name}-{way}",
         family="move_slider",

@@ -22,7 +22,10 @@ def cover(item: Thing, top: Thing, height: float, foils: tuple[Thing, ...]) -> T
         family="cover",
         things=(item, top),
         foils=foils,
-        script=(Pick(item=top.name), Put(item=top.name, frame=item.name, at=(0, 0, height), yaw=yaw, drop=0.003)),
+        script=(
+            Pick(item=top.name),
+            Put(item=top.name, frame=item.name, at=(0, 0, height), yaw=yaw, drop=0.003),
+        ),
         success=Over(top.name, item.name),
         instructions=(
             f"Cover the {item.words} with the {top.words}.",

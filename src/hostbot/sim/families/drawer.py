@@ -24,7 +24,11 @@ def open_drawer(cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
         foils=foils,
         script=(Drag(item=cabinet.name, by=(-0.084, 0, 0), joint=joint, goal=0.8),),
         success=Joint(joint, above=0.75),
-        instructions=(f"Open the {cabinet.words}.", f"Pull the {cabinet.words} open.", f"Slide the {cabinet.words} out."),
+        instructions=(
+            f"Open the {cabinet.words}.",
+            f"Pull the {cabinet.words} open.",
+            f"Slide the {cabinet.words} out.",
+        ),
     )
 
 
@@ -32,7 +36,12 @@ def close_drawer(cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
     """The task of pushing an open drawer shut."""
     joint = f"{cabinet.name}/box"
     push = Path(
-        frame=cabinet.name, points=((-0.195, 0, 0.036), (-0.084, 0, 0.036)), grip=0.02, yaw=1.5708, event="push", rise=True
+        frame=cabinet.name,
+        points=((-0.215, 0, 0.038), (-0.098, 0, 0.038)),
+        grip=0.02,
+        yaw=1.5708,
+        event="push",
+        rise=True,
     )
     return Task(
         name=f"close_drawer-{cabinet.name}",
@@ -42,7 +51,11 @@ def close_drawer(cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
         joints=((joint, OUT),),
         script=(push,),
         success=Joint(joint, below=0.12),
-        instructions=(f"Close the {cabinet.words}.", f"Push the {cabinet.words} shut.", f"Slide the {cabinet.words} in."),
+        instructions=(
+            f"Close the {cabinet.words}.",
+            f"Push the {cabinet.words} shut.",
+            f"Slide the {cabinet.words} in.",
+        ),
     )
 
 

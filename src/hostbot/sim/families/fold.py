@@ -18,7 +18,8 @@ def fold(item: Thing, foils: tuple[Thing, ...]) -> Task:
     """The task of folding one sock."""
     radius, hinge = 0.084, 0.010
     arc = tuple(
-        (float(radius * np.cos(a)), 0.0, float(hinge + 0.010 + radius * np.sin(a))) for a in np.linspace(0.3, 2.45, 7)
+        (float(radius * np.cos(a)), 0.0, float(hinge + 0.010 + radius * np.sin(a)))
+        for a in np.linspace(0.3, 2.45, 7)
     )
     joint = f"{item.name}/leaf"
     return Task(
@@ -31,8 +32,12 @@ def fold(item: Thing, foils: tuple[Thing, ...]) -> Task:
             Path(frame=item.name, points=arc, event="fold", over=False, speed=0.6, near=0.012),
             Release(),
         ),
-        success=Joint(joint, above=0.93),
-        instructions=(f"Fold the {item.words}.", f"Fold the {item.words} in half.", f"Fold the {item.words} over."),
+        success=Joint(joint, above=0.90),
+        instructions=(
+            f"Fold the {item.words}.",
+            f"Fold the {item.words} in half.",
+            f"Fold the {item.words} over.",
+        ),
     )
 
 

@@ -7,19 +7,30 @@ from collections.abc import Iterator
 from hostbot.sim.moves import Path, Pick, Release
 from hostbot.sim.predicates import Nearer
 from hostbot.sim.task import Task
-from hostbot.sim.things import Thing, block, can, crate, rake, thing
+from hostbot.sim.things import Thing, block, book, rake, sponge, thing
 
 TOOL = thing("green", rake)
-TARGETS = ((thing("red", block), 0.022), (thing("blue", can), 0.027), (thing("yellow", block), 0.022))
-CRATE = (thing("brown", crate), 0.066)
+TARGETS = (
+    (thing("red", block), 0.026),
+    (thing("blue", book), 0.058),
+    (thing("yellow", block), 0.026),
+    (thing("pink", sponge), 0.040),
+)
 
 
 def pull(item: Thing, radius: float, foils: tuple[Thing, ...]) -> Task:
     """The task of raking one thing closer."""
-    reach = radius + 0.020 - 0.075
-    points = ((reach, 0.0, 0.002), (reach - 0.125, 0.0, 0.002))
+    reach = radius + 0.016 - 0.075
+    points = ((reach, 0.0, 0.002), (reach - 0.115, 0.0, 0.002))
     stroke = Path(
-        frame=item.name, points=points, carry=TOOL.name, yaw=0.0, square=True, fixed=True, event="pull", speed=0.5
+        frame=item.name,
+        points=points,
+        carry=TOOL.name,
+        yaw=0.0,
+        square=True,
+        fixed=True,
+        event="pull",
+        speed=0.5,
     )
     return Task(
         name=f"rake-{item.name}",
@@ -38,6 +49,5 @@ def pull(item: Thing, radius: float, foils: tuple[Thing, ...]) -> Task:
 
 def tasks() -> Iterator[Task]:
     """One task a thing, another thing in the scene."""
-    targets = (*TARGETS, CRATE)
-    for i, (item, radius) in enumerate(targets):
-        yield pull(item, radius, (targets[(i + 1) % len(targets)][0],))
+    for i, (item, radius) in enumerate(TARGETS):
+        yield pull(item, radius, (TARGETS[(i + 1) % len(TARGETS)][0],))

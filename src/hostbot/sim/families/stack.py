@@ -47,4 +47,6 @@ def tasks() -> Iterator[Task]:
     for pairs in (BOWLS, POTS):
         for i, (top, base) in enumerate(pairs):
             yield stack(top, base, 0.018, Inside(top.name, base.name), pairs[1 - i])
-            yield stack(top, pairs[1 - i][1], 0.018, Inside(top.name, pairs[1 - i][1].name), (pairs[1 - i][0], base))
+            yield stack(
+                top, pairs[1 - i][1], 0.018, Inside(top.name, pairs[1 - i][1].name), (pairs[1 - i][0], base)
+            )

@@ -23,7 +23,9 @@ ON = (
 MATS = (thing("green", mat), thing("purple", mat))
 
 
-def take(family: str, item: Thing, host: Thing, height: float, target: Thing, foils: tuple[Thing, ...]) -> Task:
+def take(
+    family: str, item: Thing, host: Thing, height: float, target: Thing, foils: tuple[Thing, ...]
+) -> Task:
     """The task of moving one thing from its host to one mat."""
     out = "out of" if family == "take_out" else "off"
     return Task(

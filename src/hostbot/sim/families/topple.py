@@ -22,7 +22,14 @@ def topple(item: Thing, height: float, radius: float, foils: tuple[Thing, ...]) 
     """The task of knocking one thing over, away from whoever does it."""
     points = ((-radius - 0.030, 0.0, height), (0.045, 0.0, height - 0.012))
     stroke = Path(
-        frame=item.name, points=points, square=True, fixed=True, grip=0.0, yaw=1.5708, event="topple", rise=True
+        frame=item.name,
+        points=points,
+        square=True,
+        fixed=True,
+        grip=0.0,
+        yaw=1.5708,
+        event="topple",
+        rise=True,
     )
     return Task(
         name=f"topple-{item.name}",
@@ -31,11 +38,17 @@ def topple(item: Thing, height: float, radius: float, foils: tuple[Thing, ...]) 
         foils=foils,
         script=(stroke,),
         success=Toppled(item.name),
-        instructions=(f"Knock the {item.words} over.", f"Tip the {item.words} over.", f"Topple the {item.words}."),
+        instructions=(
+            f"Knock the {item.words} over.",
+            f"Tip the {item.words} over.",
+            f"Topple the {item.words}.",
+        ),
     )
 
 
 def tasks() -> Iterator[Task]:
     """One task a thing, another one standing by."""
     for i, (item, height, radius) in enumerate(STANDING):
-        yield topple(item, height, radius, (STANDING[(i + 1) % len(STANDING)][0], STANDING[(i + 2) % len(STANDING)][0]))
+        yield topple(
+            item, height, radius, (STANDING[(i + 1) % len(STANDING)][0], STANDING[(i + 2) % len(STANDING)][0])
+        )

@@ -16,7 +16,7 @@ PLATES = tuple(thing(colour, dirty_plate, "plate") for colour in ("white", "cyan
 
 def wipe(tool: Thing, surface: Thing, height: float, foils: tuple[Thing, ...]) -> Task:
     """The task of wiping one surface clean."""
-    z = height - 0.0015
+    z = height - 0.006
     points = ((-0.038, 0.0, z), (0.038, 0.0, z), (-0.030, 0.0, z))
     stroke = Path(frame=surface.name, points=points, carry=tool.name, yaw=0.0, event="wipe", speed=0.5)
     return Task(

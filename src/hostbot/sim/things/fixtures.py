@@ -26,7 +26,9 @@ def button(b: Builder) -> Shape:
 def key(b: Builder) -> Shape:
     """A square key on a low base, for sequences; it lights up once it has been pressed."""
     b.box([0.034, 0.026, 0.008], [0, 0, 0.008], rgba=(0.85, 0.84, 0.80, 1.0))
-    cap = b.part("cap", [0, 0, 0.016], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=120, damping=4, armature=0.02)
+    cap = b.part(
+        "cap", [0, 0, 0.016], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=120, damping=4, armature=0.02
+    )
     b.box([0.022, 0.017, 0.009], [0, 0, 0.009], cap, density=300)
     b.mark("top", [0, 0, 0.018], cap)
     return Shape(radius=0.042, height=0.034)
@@ -47,11 +49,11 @@ def drawer(b: Builder) -> Shape:
     b.box([t / 2, y - 0.008, 0.016], [x - 0.010, 0, 0.016], body, density=300)
     for side in (-1, 1):
         b.box([x - 0.006, t / 2, 0.016], [-0.002, side * (y - 0.008), 0.016], body, density=300)
-    b.box([0.010, 0.016, 0.004], [-x - 0.012, 0, 0.044], body, rgba=(0.9, 0.9, 0.9, 1))
-    b.box([0.003, 0.016, 0.016], [-x - 0.020, 0, 0.036], body, rgba=(0.9, 0.9, 0.9, 1))
-    b.mark("handle", [-x - 0.020, 0, 0.034], body)
+    b.box([0.015, 0.016, 0.004], [-x - 0.018, 0, 0.048], body, rgba=(0.9, 0.9, 0.9, 1))
+    b.box([0.003, 0.016, 0.016], [-x - 0.033, 0, 0.036], body, rgba=(0.9, 0.9, 0.9, 1))
+    b.mark("handle", [-x - 0.033, 0, 0.040], body)
     b.mark("inside", [-0.012, 0, 0.004], body)
-    grip = Grip(at=(0, 0, 0), yaw=0.0, width=0.006, part="handle", spare=0.020)
+    grip = Grip(at=(0, 0, 0), yaw=0.0, width=0.006, part="handle", spare=0.016)
     return Shape(
         radius=0.105,
         height=0.062,
@@ -60,7 +62,7 @@ def drawer(b: Builder) -> Shape:
         far=True,
         floor=0.004,
         inner=0.04,
-        sides=(0.09, 0.057),
+        sides=(0.10, 0.057),
     )
 
 
@@ -123,8 +125,8 @@ def peg(b: Builder) -> Shape:
 
 def flap(b: Builder) -> Shape:
     """A sock cut from stiff sheet, hinged at the ankle: one half lies flat, the other folds over it."""
-    b.box([0.045, 0.034, 0.004], [-0.047, 0, 0.004])
-    b.box([0.020, 0.034, 0.0042], [-0.072, 0, 0.0042], ghost=True, rgba=b.rgba(0.6))
+    b.box([0.036, 0.034, 0.004], [-0.039, 0, 0.004])
+    b.box([0.014, 0.0342, 0.0042], [-0.061, 0, 0.0042], ghost=True, rgba=b.rgba(0.6))
     half = b.part(
         "leaf",
         [0, 0, 0.010],
@@ -136,7 +138,7 @@ def flap(b: Builder) -> Shape:
         armature=0.0005,
     )
     b.box([0.042, 0.034, 0.003], [0.046, 0, -0.003], half, density=150)
-    b.box([0.004, 0.012, 0.012], [0.084, 0, 0.006], half, density=150, rgba=b.rgba(0.6))
-    b.mark("edge", [0.084, 0, 0.004], half)
-    grip = Grip(at=(0, 0, 0.006), yaw=ACROSS, width=0.024, part="edge")
+    b.box([0.004, 0.012, 0.007], [0.084, 0, 0.002], half, density=150, rgba=b.rgba(0.6))
+    b.mark("edge", [0.084, 0, 0.003], half)
+    grip = Grip(at=(0, 0, 0.002), yaw=ACROSS, width=0.024, part="edge")
     return Shape(radius=0.096, height=0.020, grips=(grip,), yaws=(-0.3, 0.3), flat=False, sides=(0.09, 0.034))

@@ -170,15 +170,15 @@ def ring(b: Builder) -> Shape:
 
 
 def rake(b: Builder) -> Shape:
-    """A rake: a handle along x with an upright grip and a blade across the far end."""
+    """A rake: a raised handle along x, an upright grip at one end and a blade across the other."""
     b.free()
-    length = 0.15
-    b.box([length / 2, 0.007, 0.007], [0, 0, 0.010], density=300)
-    b.box([0.006, 0.042 * b.s, 0.016], [length / 2, 0, 0.016], density=250)
-    b.box([0.020, 0.009, 0.022], [-length / 2 + 0.02, 0, 0.030], density=300, rgba=b.rgba(0.6))
-    b.mark("blade", [length / 2, 0, 0.0])
-    grips = (Grip(at=(-length / 2 + 0.02, 0, 0.034), yaw=ACROSS, width=0.018),)
-    return Shape(radius=0.088, height=0.052, grips=grips, yaws=(-0.35, 0.35), sides=(0.085, 0.042))
+    half, z = 0.075, 0.056
+    b.box([half, 0.006, 0.006], [0, 0, z], density=250)
+    b.box([0.005, 0.044 * b.s, 0.028], [half, 0, 0.028], density=150)
+    b.box([0.018, 0.009, 0.039], [-half + 0.018, 0, 0.039], density=250, rgba=b.rgba(0.6))
+    b.mark("blade", [half, 0, 0.0])
+    grips = (Grip(at=(-half + 0.018, 0, 0.062), yaw=ACROSS, width=0.018),)
+    return Shape(radius=0.088, height=0.078, grips=grips, yaws=(-0.35, 0.35), sides=(0.08, 0.044))
 
 
 def shell(b: Builder) -> Shape:
