@@ -29,6 +29,8 @@ class Goal:
     """The held thing that is to reach the goal, instead of the tool itself."""
     height: float | None = None
     """Height above the table, where it does not depend on the frame."""
+    flip: bool = False
+    """What is carried looks the same after half a turn."""
     square: bool = False
     """Offset along the table's axes, not the frame's."""
     fixed: bool = False
@@ -80,11 +82,8 @@ def resolve(goal: Goal, world: World, tool: Pose, command: Pose) -> Pose:
         return Pose(pos, tool_rotation(yaw, goal.tilt))
     held = world.pose(goal.carry)
     level = held.level()
-    turn = np.eye(3)
+    lever, yaw = tool.pos - held.pos, closing_yaw(command)
     if goal.yaw is not None:
-        turn = rot_z(wrap(frame.yaw + goal.yaw - level.yaw))
-    lever = turn @ (tool.pos - held.pos)
-    yaw = closing_yaw(command)
-    if goal.yaw is not None:
-        yaw = closing_yaw(tool) + wrap(frame.yaw + goal.yaw - level.yaw)
+        turn = wrap(frame.yaw + goal.yaw - level.yaw, np.pi if goal.flip else 2 * np.pi)
+        lever, yaw = rot_z(turn) @ lever, closing_yaw(tool) + turn
     return Pose(pos + lever, tool_rotation(yaw, goal.tilt))

@@ -119,6 +119,7 @@ class Put:
     role: str = "main"
     drop: float = 0.006
     square: bool = False
+    flip: bool = False
     release: bool = True
 
     def keys(self, stage: Stage) -> Sequence[Key]:
@@ -131,6 +132,7 @@ class Put:
             "yaw": self.yaw,
             "carry": self.item,
             "square": self.square,
+            "flip": self.flip,
         }
         over = Goal(**common, at=self.at, height=clear(world))
         down = Goal(**common, at=(x, y, z + self.drop))
@@ -335,6 +337,7 @@ class Path:
     event: str = "stroke"
     speed: float = 0.7
     square: bool = False
+    flip: bool = False
     over: bool = True
     """Begin above the first point."""
     rise: bool = False
@@ -353,6 +356,7 @@ class Path:
             "carry": self.carry,
             "yaw": self.yaw,
             "square": self.square,
+            "flip": self.flip,
             "tilt": self.tilt,
         }
         if self.fixed:

@@ -24,7 +24,7 @@ def cover(item: Thing, top: Thing, height: float, foils: tuple[Thing, ...]) -> T
         foils=foils,
         script=(
             Pick(item=top.name),
-            Put(item=top.name, frame=item.name, at=(0, 0, height), yaw=yaw, drop=0.003),
+            Put(item=top.name, frame=item.name, at=(0, 0, height), yaw=yaw, flip=True, drop=0.003),
         ),
         success=Over(top.name, item.name),
         instructions=(

@@ -19,7 +19,7 @@ def fold(item: Thing, foils: tuple[Thing, ...]) -> Task:
     radius, hinge = 0.084, 0.010
     arc = tuple(
         (float(radius * np.cos(a)), 0.0, float(hinge + 0.010 + radius * np.sin(a)))
-        for a in np.linspace(0.3, 2.45, 7)
+        for a in np.linspace(0.3, 2.6, 8)
     )
     joint = f"{item.name}/leaf"
     return Task(

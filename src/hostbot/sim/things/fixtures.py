@@ -133,11 +133,11 @@ def flap(b: Builder) -> Shape:
         HINGE,
         [0, -1, 0],
         (0.0, 3.10),
-        damping=0.01,
-        frictionloss=0.012,
-        armature=0.0005,
+        damping=0.002,
+        frictionloss=0.0004,
+        armature=0.0002,
     )
-    b.box([0.042, 0.034, 0.003], [0.046, 0, -0.003], half, density=150)
+    b.box([0.042, 0.034, 0.003], [0.046, 0, -0.003], half, density=400)
     b.box([0.004, 0.012, 0.007], [0.084, 0, 0.002], half, density=150, rgba=b.rgba(0.6))
     b.mark("edge", [0.084, 0, 0.003], half)
     grip = Grip(at=(0, 0, 0.002), yaw=ACROSS, width=0.024, part="edge")
