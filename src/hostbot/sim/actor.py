@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from hostbot.sim.keys import Goal, Key, resolve
+from hostbot.sim.keys import Goal, Key, closing_yaw, resolve, tool_rotation
 from hostbot.sim.pose import Pose, axis_angle, rotate
 from hostbot.sim.robot import LIMBS, pack, unpack
 from hostbot.sim.task import Task
@@ -202,7 +202,8 @@ class Actor:
             return self._home[limb]
         if goal.frame == "table" and np.isnan(goal.at[0]):
             height = max(goal.height or 0.0, command.pos[2])
-            return Pose(np.array([command.pos[0], command.pos[1], height]), command.rot)
+            rot = tool_rotation(closing_yaw(command), goal.tilt) if goal.tilt else command.rot
+            return Pose(np.array([command.pos[0], command.pos[1], height]), rot)
         tool = self.world.body.pose(self.world.data, limb)
         return resolve(goal, self.world, tool, command)
 
@@ -234,7 +235,7 @@ class Actor:
                 whole = float(np.linalg.norm(target.pos - begin[limb].pos)) + 1e-9
                 pos = pos + swing * np.sin(np.pi * min(1.0, gaps[limb] / whole)) * share
             axis, angle = axis_angle(target.rot @ command.rot.T)
-            turn = min(abs(angle), max(self.pace.turn * dt * min(1.0, speed * 1.5), abs(angle) * share))
+            turn = min(abs(angle), self.pace.turn * dt * min(1.0, speed))
             self._command[limb] = Pose(pos, rotate(axis, np.sign(angle) * turn) @ command.rot)
             turning = max(turning, abs(angle) - turn)
         return max(longest - step, 0.0) + (0.05 * turning if turning > 0.05 else 0.0)

@@ -45,7 +45,7 @@ def clear(world: World) -> float:
     return world.ceiling + 0.02
 
 
-def choose_grip(stage: Stage, item: str, role: str, which: int | None = None) -> Grip:
+def choose_grip(stage: Stage, item: str, role: str, which: int | None = None, weight: float = 1.0) -> Grip:
     """The grip that turns the wrist least and lies nearest to the arm's own side."""
     world = stage.world
     grips = world.shapes[item].grips
@@ -65,7 +65,7 @@ def choose_grip(stage: Stage, item: str, role: str, which: int | None = None) ->
                 gap = np.linalg.norm((world.pose(other).pos - spot)[:2]) - shape.radius
                 crowd += max(0.0, 0.04 - gap) * 40
         return (
-            turn + crowd + 2.0 * spot[0] - 2.0 * side * spot[1] + 0.2 * float(np.linalg.norm(spot - tool.pos))
+            weight * turn + crowd + 2.0 * spot[0] - 2.0 * side * spot[1] + 0.2 * float(np.linalg.norm(spot - tool.pos))
         )
 
     return min(grips, key=cost)
@@ -81,11 +81,13 @@ class Pick:
     """One of the thing's grips; the best one otherwise."""
     lift: bool = True
     height: float | None = None
+    straight: bool = False
+    """Only grips that need hardly any turn of the wrist, so that the tool can tip forward."""
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Above, down, close, up."""
         world = stage.world
-        grip = choose_grip(stage, self.item, self.role, self.which)
+        grip = choose_grip(stage, self.item, self.role, self.which, 10.0 if self.straight else 1.0)
         frame = f"{self.item}/{grip.part}" if grip.part else self.item
         opening = min(MAX_OPENING, grip.width + grip.spare)
         top = max(clear(world) + 0.01, float(world.pose(frame).pos[2]) + grip.at[2] + 0.05)
@@ -451,6 +453,27 @@ class Release:
 
     def achieved(self, stage: Stage) -> bool:
         """Always."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tip:
+    """Lean the tool forward about its closing direction, with what it holds, and come back upright."""
+
+    angle: float
+    role: str = "main"
+
+    def keys(self, stage: Stage) -> Sequence[Key]:
+        """Over, wait, back."""
+        over = Goal(frame="table", at=_here(stage, self.role), tilt=-self.angle)
+        back = Goal(frame="table", at=_here(stage, self.role), tilt=-1e-3)
+        return [
+            Key(goals={self.role: over}, event="pour", speed=0.6, dwell=0.4),
+            Key(goals={self.role: back}, event="upright", near=0.01),
+        ]
+
+    def achieved(self, stage: Stage) -> bool:
+        """The task's predicate judges."""
         return True
 
 

@@ -4,6 +4,7 @@ from hostbot.sim.things.base import COLOURS, Builder, Grip, Kind, Look, Shape, T
 from hostbot.sim.things.fixtures import button, drawer, flap, key, knob, lever, peg, slider
 from hostbot.sim.things.solids import (
     apple,
+    ball,
     banana,
     bar,
     block,
@@ -45,6 +46,7 @@ __all__ = [
     "Shape",
     "Thing",
     "apple",
+    "ball",
     "banana",
     "bar",
     "block",

@@ -52,6 +52,15 @@ def plum(b: Builder) -> Shape:
     return _fruit(b, 0.021 * b.s, 0.85)
 
 
+def ball(b: Builder) -> Shape:
+    """A ball that rolls."""
+    b.free()
+    r = 0.016 * b.s
+    b.sphere(r, [0, 0, r], condim=6, friction=[0.8, 0.01, 0.0015], density=250)
+    grips = tuple(Grip(at=(0, 0, r), yaw=yaw, width=2 * r) for yaw in (0.0, ACROSS))
+    return Shape(radius=r, height=2 * r, grips=grips)
+
+
 def banana(b: Builder) -> Shape:
     """A long fruit, three segments bent."""
     b.free()
