@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from hostbot.sim.moves import Path, Pick, Release
 from hostbot.sim.predicates import Nearer
 from hostbot.sim.task import Task
-from hostbot.sim.things import Thing, block, book, rake, sponge, thing
+from hostbot.sim.things import Thing, block, rake, sponge, thing
 
 TOOL = thing("green", rake)
 TARGETS = (
     (thing("red", block), 0.026),
-    (thing("blue", book), 0.058),
+    (thing("blue", block), 0.026),
     (thing("yellow", block), 0.026),
     (thing("pink", sponge), 0.040),
 )

@@ -16,7 +16,13 @@ PAIRS = (
     (thing("yellow", block), thing("green", apple)),
     (thing("orange", plum), thing("green", block)),
 )
-SPOTS = ((0.0, 0.026), (0.0, -0.026))
+FRUITS = (
+    (thing("red", apple), thing("purple", plum)),
+    (thing("green", apple), thing("orange", plum)),
+    (thing("red", apple), thing("orange", plum)),
+    (thing("green", apple), thing("purple", plum)),
+)
+SPOTS = ((0.0, 0.024), (0.0, -0.024))
 
 
 def sort(moves: tuple[tuple[Thing, Thing], ...], foils: tuple[Thing, ...]) -> Task:
@@ -52,10 +58,11 @@ def sort(moves: tuple[tuple[Thing, Thing], ...], foils: tuple[Thing, ...]) -> Ta
 
 
 def tasks() -> Iterator[Task]:
-    """Each pair both ways round, and each pair into either vessel."""
+    """Each pair both ways round, and pairs of fruit into either vessel."""
     bowl_, box_ = VESSELS
     for a, b in PAIRS:
         yield sort(((a, bowl_), (b, box_)), ())
         yield sort(((a, box_), (b, bowl_)), ())
+    for a, b in FRUITS:
         yield sort(((a, bowl_), (b, bowl_)), (box_,))
         yield sort(((a, box_), (b, box_)), (bowl_,))

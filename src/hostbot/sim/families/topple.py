@@ -27,7 +27,7 @@ def topple(item: Thing, height: float, radius: float, foils: tuple[Thing, ...]) 
         square=True,
         fixed=True,
         grip=0.0,
-        yaw=1.5708,
+        yaw=0.0,
         event="topple",
         rise=True,
     )

@@ -38,7 +38,8 @@ def _fruit(b: Builder, r: float, squash: float) -> Shape:
     z = r * squash
     b.ellipsoid([r, r, z], [0, 0, z], condim=6, friction=[1.0, 0.02, 0.004], density=250)
     b.capsule([0, 0, 2 * z - 0.003], [0.003, 0, 2 * z + 0.007], 0.003, ghost=True, rgba=(0.25, 0.16, 0.07, 1))
-    grips = tuple(Grip(at=(0, 0, z), yaw=yaw, width=2 * r) for yaw in (0.0, ACROSS / 2, ACROSS, -ACROSS / 2))
+    yaws = (0.0, ACROSS / 2, ACROSS, -ACROSS / 2)
+    grips = tuple(Grip(at=(0, 0, z), yaw=yaw, width=2 * r, spare=0.018) for yaw in yaws)
     return Shape(radius=r, height=2 * z, grips=grips)
 
 
@@ -55,33 +56,24 @@ def plum(b: Builder) -> Shape:
 def ball(b: Builder) -> Shape:
     """A ball that rolls."""
     b.free()
-    r = 0.016 * b.s
+    r = 0.011 * b.s
     b.sphere(r, [0, 0, r], condim=6, friction=[0.8, 0.01, 0.0015], density=250)
     grips = tuple(Grip(at=(0, 0, r), yaw=yaw, width=2 * r) for yaw in (0.0, ACROSS))
     return Shape(radius=r, height=2 * r, grips=grips)
 
 
 def banana(b: Builder) -> Shape:
-    """A long fruit, three segments bent."""
+    """A bent fruit; boxes touch and capsules show, for a round one would roll away."""
     b.free()
-    r = 0.014 * b.s
-    # Boxes touch, capsules show: a round one would roll away.
-    b.box([0.016, r, r], [0, 0, r], density=300, rgba=(0, 0, 0, 0))
+    r = 0.013 * b.s
+    b.box([0.013, r, r], [0, 0, r], density=300, rgba=(0, 0, 0, 0))
     for side in (-1, 1):
-        turn = side * 0.25
-        quat = [np.cos(turn), 0, 0, np.sin(turn)]
-        b.box(
-            [0.015, r * 0.8, r * 0.9],
-            [side * 0.030, 0.006, r * 0.9],
-            quat=quat,
-            density=300,
-            rgba=(0, 0, 0, 0),
-        )
-    b.capsule([-0.013, 0, r], [0.013, 0, r], r, ghost=True)
-    b.capsule([0.013, 0, r], [0.030, 0.009, r], r * 0.85, ghost=True)
-    b.capsule([-0.013, 0, r], [-0.030, 0.009, r], r * 0.85, ghost=True)
-    b.sphere(0.005, [0.041, 0.016, r], ghost=True, rgba=(0.25, 0.18, 0.05, 1))
-    return Shape(radius=0.044 * b.s, height=2 * r, grips=(Grip(at=(0, 0, r), yaw=ACROSS, width=2 * r),))
+        quat = [np.cos(side * 0.25), 0, 0, np.sin(side * 0.25)]
+        b.box([0.010, r * 0.8, r], [side * 0.019, 0.004, r], quat=quat, density=300, rgba=(0, 0, 0, 0))
+        b.capsule([side * 0.010, 0, r], [side * 0.025, 0.008, r], r * 0.85, ghost=True)
+    b.capsule([-0.011, 0, r], [0.011, 0, r], r, ghost=True)
+    b.sphere(0.005, [0.036, 0.014, r], ghost=True, rgba=(0.25, 0.18, 0.05, 1))
+    return Shape(radius=0.039 * b.s, height=2 * r, grips=(Grip(at=(0, 0, r), yaw=ACROSS, width=2 * r),))
 
 
 def book(b: Builder) -> Shape:
