@@ -45,7 +45,9 @@ def clear(world: World) -> float:
     return world.ceiling + 0.02
 
 
-def choose_grip(stage: Stage, item: str, role: str, which: int | None = None, weight: float = 1.0) -> Grip:
+def choose_grip(
+    stage: Stage, item: str, role: str, which: int | None = None, weight: float = 1.0, style: str = ""
+) -> Grip:
     """The grip that turns the wrist least and lies nearest to the arm's own side."""
     world = stage.world
     grips = world.shapes[item].grips
@@ -68,7 +70,7 @@ def choose_grip(stage: Stage, item: str, role: str, which: int | None = None, we
             weight * turn + crowd + 2.0 * spot[0] - 2.0 * side * spot[1] + 0.2 * float(np.linalg.norm(spot - tool.pos))
         )
 
-    return min(grips, key=cost)
+    return min((grip for grip in grips if grip.style == style), key=cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +83,17 @@ class Pick:
     """One of the thing's grips; the best one otherwise."""
     lift: bool = True
     height: float | None = None
+    style: str = ""
+    """A named way of holding, where the thing has several."""
     straight: bool = False
     """Only grips that need hardly any turn of the wrist, so that the tool can tip forward."""
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Above, down, close, up."""
         world = stage.world
-        grip = choose_grip(stage, self.item, self.role, self.which, 10.0 if self.straight else 1.0)
+        grip = choose_grip(
+            stage, self.item, self.role, self.which, 10.0 if self.straight else 1.0, self.style
+        )
         frame = f"{self.item}/{grip.part}" if grip.part else self.item
         opening = min(MAX_OPENING, grip.width + grip.spare)
         top = max(clear(world) + 0.01, float(world.pose(frame).pos[2]) + grip.at[2] + 0.05)
@@ -466,10 +472,10 @@ class Tip:
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Over, wait, back."""
         over = Goal(frame="table", at=_here(stage, self.role), tilt=-self.angle)
-        back = Goal(frame="table", at=_here(stage, self.role), tilt=-1e-3)
+        back = Goal(frame="table", at=_here(stage, self.role), tilt=-1e-3, height=clear(stage.world) + 0.12)
         return [
-            Key(goals={self.role: over}, event="pour", speed=0.6, dwell=0.4),
-            Key(goals={self.role: back}, event="upright", near=0.01),
+            Key(goals={self.role: over}, event="pour", speed=0.6, dwell=0.7),
+            Key(goals={self.role: back}, event="upright", near=0.01, speed=0.5),
         ]
 
     def achieved(self, stage: Stage) -> bool:

@@ -18,7 +18,7 @@ def pour(source: Thing, target: Thing, foils: tuple[Thing, ...]) -> Task:
     """The task of pouring what one cup holds into one bowl."""
     over = Path(
         frame=target.name,
-        points=((0.028, 0.0, 0.075),),
+        points=((0.036, 0.0, 0.070),),
         carry=source.name,
         square=True,
         event="carry",
@@ -30,7 +30,7 @@ def pour(source: Thing, target: Thing, foils: tuple[Thing, ...]) -> Task:
         things=(source, target, BALL),
         foils=foils,
         nested=((BALL.name, source.name, 0.007),),
-        script=(Pick(item=source.name, straight=True), over, Tip(angle=1.95)),
+        script=(Pick(item=source.name, style="around", straight=True), over, Tip(angle=1.95)),
         success=Inside(BALL.name, target.name),
         instructions=(
             f"Pour the ball from the {source.words} into the {target.words}.",

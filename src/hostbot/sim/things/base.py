@@ -40,6 +40,8 @@ class Grip:
     width: float
     part: str = ""
     """The moving part (drawer handle, knob ...) whose frame this grip is given in."""
+    style: str = ""
+    """A name for scripts that want this way of holding; they get no named grip otherwise."""
     spare: float = 0.03
     """How much wider than the thing the jaws open on the way in."""
 

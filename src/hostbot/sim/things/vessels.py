@@ -17,7 +17,9 @@ def cup(b: Builder) -> Shape:
     b.cylinder(r * 0.95, 0.003, [0, 0, 0.003], density=1500)
     b.wall(r, 0.003, h - 0.003, 0.004, density=350)
     b.wall(r * 1.015, h * 0.72, h * 0.16, 0.003, ghost=True, rgba=b.rgba(0.55 if b.look.unseen else 1.35))
-    return Shape(radius=r * 1.08, height=h, grips=rim(r, h, 0.004), floor=0.006, inner=r - 0.005)
+    yaws = (0.0, ACROSS / 2, ACROSS, -ACROSS / 2)
+    around = tuple(Grip(at=(0, 0, h * 0.55), yaw=a, width=2 * r, spare=0.018, style="around") for a in yaws)
+    return Shape(radius=r * 1.08, height=h, grips=(*rim(r, h, 0.004), *around), floor=0.006, inner=r - 0.005)
 
 
 def _bowl(b: Builder, r: float, h: float) -> Shape:
