@@ -36,7 +36,11 @@ class Task:
         return self.things + self.foils
 
     def affords(self, other: Task) -> bool:
-        """Whether another task could be done in this task's scene."""
-        here = {thing.name for thing in self.scene}
-        same_start = set(other.nested) <= set(self.nested) and set(other.joints) <= set(self.joints)
-        return other.name != self.name and same_start and {t.name for t in other.things} <= here
+        """Whether another task could be done in this task's scene, its things there and as it expects them."""
+        here, theirs = {thing.name for thing in self.scene}, {thing.name for thing in other.things}
+        return other.name != self.name and theirs <= here and self._begins(theirs) == other._begins(theirs)
+
+    def _begins(self, names: set[str]) -> set[tuple[str, ...]]:
+        """How some of the things start, where it is not anywhere on the table and at zero."""
+        nested = {(item, host) for item, host, _ in self.nested if item in names}
+        return nested | {(joint, f"{value:.3f}") for joint, value in self.joints if joint.split("/")[0] in names}

@@ -11,6 +11,9 @@ from hostbot.sim.things import Thing, apple, block, drawer, plum, thing
 
 CABINETS = tuple(thing(colour, drawer) for colour in ("white", "blue", "brown"))
 ITEMS = (thing("red", block), thing("green", block), thing("orange", plum), thing("red", apple))
+BLOCKS = tuple(
+    (thing(a, block), thing(b, block)) for a, b in (("red", "green"), ("blue", "yellow"), ("red", "yellow"))
+)
 OUT = 0.080
 
 
@@ -81,7 +84,7 @@ def store(item: Thing, cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
 def tasks() -> Iterator[Task]:
     """Open, close and fill."""
     for i, cabinet in enumerate(CABINETS):
-        yield open_drawer(cabinet, (ITEMS[i], ITEMS[i + 1]))
+        yield open_drawer(cabinet, BLOCKS[i])
         yield close_drawer(cabinet, (ITEMS[i], ITEMS[i + 1]))
         for k, item in enumerate(ITEMS):
             yield store(item, cabinet, (ITEMS[(k + 1) % len(ITEMS)],))
