@@ -174,7 +174,9 @@ class Trajectory:
             raise BadInput(f"the streams of a trajectory must have one length above 0, got {lengths}")
         for name, width in (("state", self.state.shape[1]), ("action", self.action.shape[1])):
             if width != self.embodiment.dim:
-                raise BadInput(f"{name} is {width} wide but {self.embodiment.name!r} has {self.embodiment.dim}")
+                raise BadInput(
+                    f"{name} is {width} wide but {self.embodiment.name!r} has {self.embodiment.dim}"
+                )
 
     def __len__(self) -> int:
         return len(self.state)
@@ -200,9 +202,10 @@ class Correspondence:
     cost: float
 
     def __post_init__(self) -> None:
-        maps = (("robot_to_demo", self.robot_to_demo, len(self.demo_to_robot)),)
-        maps += (("demo_to_robot", self.demo_to_robot, len(self.robot_to_demo)),)
-        for name, frame_map, end in maps:
+        for name, frame_map, end in (
+            ("robot_to_demo", self.robot_to_demo, len(self.demo_to_robot)),
+            ("demo_to_robot", self.demo_to_robot, len(self.robot_to_demo)),
+        ):
             if len(frame_map) == 0 or frame_map.min() < 0 or frame_map.max() >= end:
                 raise BadInput(f"{name} must point into 0..{end - 1}")
             if (np.diff(frame_map) < 0).any():
@@ -264,7 +267,7 @@ class EpisodeSource(Protocol):
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """Numeric one-dimensional features by name (``observation.state``, ``action`` ...) with their width."""
+        """Numeric one-dimensional features by name (``observation.state``, ``action`` …) and their width."""
 
     @property
     def embodiment(self) -> Embodiment | None:

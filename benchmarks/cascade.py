@@ -1,0 +1,279 @@
+"""How long one cycle of the cascade takes, stage by stage, against the card's limits and the naive way.
+
+    python benchmarks/cascade.py --preset wan5b --out benchmarks/results
+    python benchmarks/cascade.py --preset tiny --cycles 20 --out /tmp/out
+
+Stages: vae (the observation's encode), demo (prefill, when the window moved; counted in every cycle here),
+observation, p, clean_p, o, clean_o, a. Weights are random: speed does not depend on their values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+
+from hostbot.model.checkpoint import empty_model
+from hostbot.model.experts import ExpertConfig
+from hostbot.model.host import Context, HostConfig, HostModel, Noised, Targets
+from hostbot.model.sizes import tiny_model, wan5b_model
+from hostbot.policy.cascade import Cascade, CascadeConfig, uncached
+
+PRESETS = {"tiny": tiny_model, "wan5b": wan5b_model}
+
+
+def build(config: HostConfig, device: torch.device, dtype: torch.dtype) -> HostModel:
+    model = empty_model(config, dtype, device)
+    measure.random_weights(model)
+    return model.eval()
+
+
+def inputs(config: HostConfig, device: torch.device) -> Context:
+    g = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=g, device=device)
+
+    return Context(
+        observation=normal(1, *config.grid.latents(1)),
+        proprio=normal(1, config.state_dim),
+        text=normal(1, config.text_length, config.video.text_dim),
+        demo=normal(1, *config.grid.latents(config.grid.demo_latents)),
+    )
+
+
+def block_weights(config: ExpertConfig, kv_too: bool = False) -> int:
+    """Weights one pass through an expert's blocks reads; cross-attention keys are cached."""
+    dim, inner = config.dim, config.inner_dim
+    layer = 4 * dim * inner + 2 * dim * inner + 2 * dim * config.ffn_dim + dim * config.num_heads
+    return config.num_layers * (layer + (2 * dim * inner if kv_too else 0))
+
+
+def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, tuple[int, ExpertConfig, int, int]]:
+    """Each stage as (passes, expert, tokens, keys they see)."""
+    grid = config.grid
+    frame, demo = grid.frame_tokens, grid.demo_latents * grid.frame_tokens
+    context, num_p = demo + frame, cascade.num_localisations
+    future = context + 1 + grid.future_latents * frame
+    return {
+        "demo": (1, config.video, demo, demo),
+        "observation": (1, config.video, frame, context),
+        "p": (cascade.steps_p, config.video, num_p, context + num_p),
+        "clean_p": (1, config.video, 1, context + 1),
+        "o": (cascade.steps_o, config.video, grid.future_latents * frame, future),
+        "clean_o": (1, config.video, grid.future_latents * frame, future),
+        "a": (cascade.steps_a, config.action, config.horizon, future + config.horizon),
+    }
+
+
+def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[str, tuple[float, float]]:
+    """TFLOP and GB that each stage cannot avoid: every weight and key once a pass, every product once."""
+    found = {}
+    for name, (count, expert, tokens, keys) in passes(config, cascade).items():
+        weights = block_weights(expert)
+        attended = keys + config.text_length + 1
+        attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
+        cached = 2 * expert.num_layers * attended * expert.inner_dim
+        tflop = count * (2 * weights * tokens + attention) / 1e12
+        found[name] = (tflop, count * bytes_each * (weights + cached) / 1e9)
+    return found
+
+
+def time_cycles(
+    cascade: Cascade, context: Context, cycles: int
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Each stage's and each whole cycle's milliseconds; the whole is wall time, demo prefill included."""
+    g = torch.Generator(cascade.device).manual_seed(1)
+    stages: dict[str, list[float]] = {}
+    for _ in range(max(3, cycles // 6)):
+        noise = cascade.draw(g)
+        took = {"demo": cascade.watch(context.demo, timed=True)}
+        took |= cascade.act(context.observation, context.proprio, noise, timed=True).timing_ms
+        for name, ms in took.items():
+            stages.setdefault(name, []).append(ms)
+    whole = []
+    for _ in range(cycles):
+        noise = cascade.draw(g)
+
+        def cycle(noise: Any = noise) -> None:
+            cascade.watch(context.demo)
+            cascade.act(context.observation, context.proprio, noise)
+
+        whole.append(measure.wall_ms(cycle, cascade.device))
+    return stages, whole
+
+
+def run_variant(model: HostModel, context: Context, config: CascadeConfig, cycles: int) -> dict[str, Any]:
+    cuda = context.observation.device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    cascade = Cascade(model, config)
+    cascade.instruct(context.text)
+    time_cycles(cascade, context, 3)
+    warm_up = time.perf_counter() - start
+    stages, whole = time_cycles(cascade, context, cycles)
+    result: dict[str, Any] = {"cycle_ms": measure.percentiles(whole), "warm_up_s": round(warm_up, 1)}
+    result["stages_ms"] = {name: measure.percentiles(values) for name, values in stages.items()}
+    if cuda:
+        result["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return result
+
+
+def against_limits(
+    variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any
+) -> None:
+    """Add to each stage what it must do and the least time that takes."""
+    total = 0.0
+    for name, (tflop, gbytes) in work(config, cascade, dtype.itemsize).items():
+        if name not in variant["stages_ms"]:
+            continue
+        ideal = max(1e3 * tflop / limits["tflops"], gbytes / limits["tbytes_per_s"])
+        total += ideal
+        stage = variant["stages_ms"][name]
+        stage |= {
+            "tflop": round(tflop, 4),
+            "gb": round(gbytes, 3),
+            "limit_ms": round(ideal, 3),
+            "of_limit": round(ideal / stage["p50"], 3),
+        }
+    variant["limit_ms"] = round(total, 2)
+
+
+def agreement(model: HostModel, context: Context, fast: CascadeConfig) -> dict[str, float]:
+    """Largest difference, relative to the largest value, between variants fed one noise."""
+    eager = replace(fast, graphs=False, compile="off")
+    outs = []
+    for config in (eager, fast):
+        cascade = Cascade(model, config)
+        cascade.instruct(context.text)
+        cascade.watch(context.demo)
+        noise = cascade.draw(torch.Generator(cascade.device).manual_seed(9))
+        cascade.act(context.observation, context.proprio, noise)
+        outs.append(cascade.act(context.observation, context.proprio, noise))
+    pairs = {"p": (outs[0].p_samples, outs[1].p_samples), "a": (outs[0].a, outs[1].a)}
+    if outs[0].o is not None and outs[1].o is not None:
+        pairs["o"] = (outs[0].o, outs[1].o)
+    return {k: float(((x - y).abs().max() / x.abs().max()).item()) for k, (x, y) in pairs.items()}
+
+
+@torch.no_grad()
+def half_precision_cosine(config: HostConfig, context: Context, device: torch.device) -> dict[str, float]:
+    """Each target's velocity in bfloat16 against float32, both given the same clean tokens; p over 64 values."""
+    g = torch.Generator(device).manual_seed(3)
+    shapes = ((), config.grid.latents(config.grid.future_latents), (config.horizon, config.action_dim))
+    p, o, a = (torch.randn(1, *shape, generator=g, device=device) for shape in shapes)
+    found: dict[str, list[torch.Tensor]] = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = build(config, device, torch.bfloat16).to(dtype)
+        values = torch.linspace(-1.5, 1.5, 16, device=device)
+        velocities = []
+        for value in values:
+            level = torch.full((1,), 0.6, device=device)
+            noised = Noised(
+                noisy=Targets(p=value[None], o=o, a=a),
+                sigma_p=level,
+                sigma_o=level,
+                sigma_a=level,
+                clean_p=p.clamp(-1, 1),
+                clean_o=o * 0.9,
+            )
+            velocities.append(model(context, noised))
+        found.setdefault("p", []).append(torch.cat([v.p for v in velocities]))
+        found.setdefault("o", []).append(velocities[0].o.flatten())
+        found.setdefault("a", []).append(velocities[0].a.flatten())
+        del model
+    return {k: round(torch.cosine_similarity(x, y, dim=0).item(), 7) for k, (x, y) in found.items()}
+
+
+def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The observation's and a window's encode by a VAE of Wan2.2's (or tiny's) configuration, random weights."""
+    try:
+        from hostbot.model.vae import LatentCodec, tiny_vae, wan22_vae
+    except ImportError as error:
+        return {"not_measured": f"needs diffusers: {error}"}
+    wide = config.grid.latent_channels == 48
+    codec = LatentCodec(wan22_vae() if wide else tiny_vae(), device=device, dtype=dtype)
+    size = config.grid.view_height * codec.spatial, config.grid.view_width * codec.spatial
+    found = {}
+    for name, frames in (("observation", 1), ("demo_window", 4 * (config.grid.demo_latents - 1) + 1)):
+        video = torch.randint(
+            0, 255, (config.grid.num_views, frames, *size, 3), dtype=torch.uint8, device=device
+        )
+        times = [measure.wall_ms(lambda v=video: codec.encode_views(v), device) for _ in range(8)]
+        found[name] = measure.percentiles(times[3:])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--naive-cycles", type=int, default=3)
+    parser.add_argument(
+        "--compile", default="default", choices=["off", "default", "max-autotune-no-cudagraphs"]
+    )
+    parser.add_argument(
+        "--options", action="store_true", help="also time fewer steps, fp8 and skipping the visual stage"
+    )
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    config, fast = PRESETS[args.preset](), CascadeConfig(compile=args.compile)
+    result: dict[str, Any] = {
+        "benchmark": "cascade",
+        "preset": args.preset,
+        "commit": measure.commit(),
+        "hardware": measure.hardware(device),
+        "dtype": str(dtype),
+        "tokens_per_frame": config.grid.frame_tokens,
+        "steps": [fast.steps_p, fast.steps_o, fast.steps_a],
+        "localisation_samples": fast.num_localisations,
+        "cycles": args.cycles,
+    }
+    result["ceilings"] = limits = measure.ceilings(device)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    model, context = build(config, device, dtype), inputs(config, device)
+    result["parameters"] = sum(p.numel() for p in model.parameters())
+    print(f"built {result['parameters'] / 1e9:.2f} B parameters", flush=True)
+    result["naive_ms"] = measure.percentiles(naive(model, context, fast, args.naive_cycles))
+    variants = {"graphs": replace(fast, compile="off"), "graphs_compile": fast}
+    if args.compile == "off":
+        variants.pop("graphs_compile")
+    if args.options:
+        variants |= {"steps_4_10_10": replace(fast, steps_p=4, steps_o=10, steps_a=10)}
+        variants |= {"one_localisation": replace(fast, num_localisations=1)}
+    result["variants"] = {}
+    for name, variant in variants.items():
+        found = run_variant(model, context, variant, args.cycles)
+        against_limits(found, config, variant, limits, dtype)
+        found["speed_up_over_naive"] = round(result["naive_ms"]["p50"] / found["cycle_ms"]["p50"], 2)
+        result["variants"][name] = found
+        measure.save(args.out, f"cascade-{args.preset}", result)
+    result["relative_difference_to_eager"] = agreement(model, context, fast)
+    result["vae_ms"] = time_vae(config, device, dtype)
+    del model
+    result["bfloat16_cosine_to_float32"] = half_precision_cosine(config, context, device)
+    measure.save(args.out, f"cascade-{args.preset}", result)
+
+
+def naive(model: HostModel, context: Context, config: CascadeConfig, cycles: int) -> list[float]:
+    """Whole-sequence eager cycles."""
+    draw = Cascade(model, replace(config, graphs=False, compile="off", num_localisations=1)).draw
+    device = context.observation.device
+    g = torch.Generator(device).manual_seed(2)
+    times = [
+        measure.wall_ms(lambda: uncached(model, context, draw(g), config), device) for _ in range(cycles + 1)
+    ]
+    return times[1:]
+
+
+if __name__ == "__main__":
+    main()

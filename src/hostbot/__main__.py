@@ -1,0 +1,5 @@
+"""``python -m hostbot`` is ``hostbot``."""
+
+from hostbot.cli import entry
+
+entry()

@@ -1,0 +1,161 @@
+"""``hostbot demo``: what hostbot can do today, on this machine, in one command."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hostbot.cli.show import progress
+from hostbot.types import BadInput, EpisodeSource
+
+_MARK = ".hostbot-demo"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Record a small robot dataset and people's videos on a drawn table, and take both through the data layer.
+
+    Leaves a LeRobot dataset, videos, statistics, a split, a contact sheet, a Rerun recording and a side-by-side
+    video. The bench and the policy are not here yet; when they are, this shows the robot doing what a person showed.
+    """
+
+    out: Path = Path("demo")
+    """A folder of its own; an earlier demo there is replaced."""
+    tasks: int = 4
+    """How many tasks are shown."""
+    episodes: int = 5
+    """Robot episodes a task."""
+    seed: int = 0
+
+    def run(self) -> None:
+        """Make everything, then say where it lies."""
+        from hostbot.config import record_run
+        from hostbot.data.synthetic import task_names
+
+        if self.tasks < 1 or self.episodes < 2:
+            raise BadInput(f"a demo needs a task and two episodes, got {self.tasks} and {self.episodes}")
+        _fresh(self.out)
+        rng = np.random.default_rng(self.seed)
+        names = task_names()
+        chosen = [names[i] for i in rng.permutation(len(names))[: self.tasks]]
+        record_run(self.out, self, {"demo": self.seed})
+        self._record_robot(chosen, rng)
+        self._record_people(chosen, rng)
+        self._prepare()
+        self._show()
+
+    def _record_robot(self, tasks: list[str], rng: np.random.Generator) -> None:
+        from hostbot.data.stats import ACTION, STATE
+        from hostbot.data.synthetic import robot_trajectory
+        from hostbot.data.write import DatasetWriter
+        from hostbot.types import bimanual
+
+        embodiment = bimanual(rate_hz=16)
+        views = dict.fromkeys(embodiment.views, (96, 96))
+        features = dict.fromkeys((STATE, ACTION), embodiment.dim)
+        total = len(tasks) * self.episodes
+        with (
+            DatasetWriter(
+                self.out / "robot", fps=16, features=features, views=views, embodiment=embodiment
+            ) as writer,
+            progress("recording the robot", total) as tick,
+        ):
+            for number in range(total):
+                episode = robot_trajectory(tasks[number % len(tasks)], rng, int(rng.integers(60, 120)))
+                rows = {STATE: episode.state, ACTION: episode.action}
+                writer.add_episode(rows, episode.views, episode.instruction, episode.events)
+                tick()
+
+    def _record_people(self, tasks: list[str], rng: np.random.Generator) -> None:
+        from hostbot.data.convert import ConvertConfig, convert
+        from hostbot.data.folder import VideoFolder
+        from hostbot.data.synthetic import human_video
+        from hostbot.video import VideoWriter
+
+        with progress("filming people", len(tasks)) as tick:
+            for task in tasks:
+                path = self.out / "videos" / task.replace(" ", "_") / "phone.mp4"
+                path.parent.mkdir(parents=True)
+                with VideoWriter(path, (480, 640), 30) as writer:
+                    for frame in human_video(task, rng, int(rng.integers(90, 180)), (480, 640)):
+                        writer.write(frame)
+                tick()
+        people = VideoFolder(self.out / "videos", rate_hz=16)
+        with progress("converting the videos", len(people)) as tick:
+            convert(people, self.out / "human", ConvertConfig(size=(96, 128)), tick=tick)
+
+    def _prepare(self) -> None:
+        from hostbot.data.pairs import SplitConfig, make_split, pairs, save_split
+        from hostbot.data.stats import StatsConfig, compute_statistics, save_statistics, statistics_path
+        from hostbot.data.store import open_dataset
+
+        robot, human = open_dataset(self.out / "robot"), open_dataset(self.out / "human")
+        statistics = compute_statistics(robot, StatsConfig())
+        save_statistics(statistics, statistics_path(self.out / "robot"))
+        split = make_split({"robot": robot, "human": human}, SplitConfig(seed=self.seed))
+        save_split(split, self.out / "split.json")
+        num_robot, num_human = (sum(1 for _ in pairs(split, "train", body)) for body in ("robot", "human"))
+        removed = f"{statistics.num_removed} of {statistics.num_frames} frames static and left out"
+        print(f"statistics of {statistics.num_episodes} episodes ({removed})")
+        print(f"training pairs: {num_robot} robot-robot, {num_human} human-robot")
+
+    def _show(self) -> None:
+        from hostbot.data.recording import write_recording
+        from hostbot.data.sheet import contact_sheet
+        from hostbot.data.store import open_dataset
+
+        robot, human = open_dataset(self.out / "robot"), open_dataset(self.out / "human")
+        made = {"robot.png": robot, "human.png": human}
+        for name, source in made.items():
+            contact_sheet(source, list(range(min(4, len(source))))).save(self.out / name)
+        write_recording(robot, [0, 1], self.out / "robot.rrd")
+        side_by_side(self.out / "pair.mp4", human, robot)
+        what = {
+            "robot/": f"LeRobot v3.0 dataset: {len(robot)} episodes, {robot.num_frames} frames, three views",
+            "human/": f"people's videos as a dataset: {len(human)} demonstrations, one view, no actions",
+            "robot.png": "contact sheet of the robot's episodes",
+            "human.png": "contact sheet of the people's videos",
+            "pair.mp4": "one task by a person and by the robot, both on their own clock",
+            "robot.rrd": "recording to open with `rerun`",
+            "split.json": "the seeded split",
+        }
+        print()
+        for name, text in what.items():
+            print(f"  {self.out / name}".ljust(28) + text)
+
+
+def _fresh(folder: Path) -> None:
+    """An empty folder; one that holds something else than an earlier demo is left alone."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _MARK).exists():
+            raise BadInput(f"{folder} is not empty and holds no earlier demo; name another with --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
+
+
+def side_by_side(path: Path, human: EpisodeSource, robot: EpisodeSource) -> None:
+    """Play a demonstration and a robot episode of the same task beside each other, each on its own clock."""
+    from hostbot.data.pairs import task_key
+    from hostbot.video import VideoWriter
+
+    side, bar = 320, 12
+    task = task_key(human.episode(0).instruction)
+    match = next(i for i in range(len(robot)) if task_key(robot.episode(i).instruction) == task)
+    panels = [(human, 0, human.views[0]), (robot, match, "third_person")]
+    lengths = [source.episode(index).length for source, index, _ in panels]
+    with VideoWriter(path, (side + bar, 2 * side), human.fps) as writer:
+        for frame in range(max(lengths)):
+            canvas = np.full((side + bar, 2 * side, 3), 235, np.uint8)
+            for place, ((source, index, view), length) in enumerate(zip(panels, lengths, strict=True)):
+                shown = min(frame, length - 1)
+                left = place * side
+                canvas[:side, left : left + side] = source.frames(index, view, [shown], (side, side))[0]
+                canvas[side:, left : left + round(side * (shown + 1) / length)] = (58, 104, 196)
+            writer.write(canvas)
+
+
+VERBS = (Demo,)

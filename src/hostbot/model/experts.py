@@ -1,0 +1,210 @@
+"""One expert: a stack of Wan blocks with its embeddings, wide for video, narrow for actions.
+
+Legend: B batch, S tokens, G time groups, L context tokens, h heads, d head width, w expert width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from hostbot.model.layers import (
+    Linear,
+    RMSNorm,
+    TextEmbedding,
+    TimeEmbedding,
+    attend,
+    by_group,
+    head_gate,
+    layer_norm,
+)
+from hostbot.model.rope import rotate
+from hostbot.types import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertConfig:
+    """Sizes of one expert; both experts of a model share depth, heads and head width."""
+
+    dim: int
+    ffn_dim: int
+    num_layers: int
+    num_heads: int
+    head_dim: int
+    text_dim: int
+    freq_dim: int = 256
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.head_dim % 2 or self.freq_dim % 2:
+            raise BadInput(f"head_dim {self.head_dim} and freq_dim {self.freq_dim} must be even")
+
+    @property
+    def inner_dim(self) -> int:
+        """Width of all heads together."""
+        return self.num_heads * self.head_dim
+
+
+Modulation = Float32[Tensor, "#B G 6 w"]
+Keys = Float[Tensor, "2 B L h d"]
+"""Keys and values in one tensor, so that one copy caches both."""
+
+
+class Block(nn.Module):
+    """A Wan block cut at its attention: ``project`` makes queries, keys and values; ``finish`` does the rest.
+
+    Between the two the joint attention of eq:mot_attn takes place, over both experts' tokens.
+    """
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__()
+        dim, inner = config.dim, config.inner_dim
+        self.eps, self.heads = config.eps, (config.num_heads, config.head_dim)
+        self.qkv = Linear(dim, 3 * inner)
+        self.norm_q, self.norm_k = RMSNorm(inner, config.eps), RMSNorm(inner, config.eps)
+        self.head_gate = head_gate(dim, config.num_heads)
+        self.out = Linear(inner, dim)
+        self.norm_cross = nn.LayerNorm(dim, config.eps)
+        self.cross_q, self.cross_kv = Linear(dim, inner), Linear(dim, 2 * inner)
+        self.cross_norm_q, self.cross_norm_k = RMSNorm(inner, config.eps), RMSNorm(inner, config.eps)
+        self.cross_out = Linear(inner, dim)
+        self.ffn_in, self.ffn_out = Linear(dim, config.ffn_dim), Linear(config.ffn_dim, dim)
+        self.table = nn.Parameter(torch.randn(1, 6, dim) / dim**0.5)
+
+    def project(
+        self,
+        x: Float[Tensor, "B S w"],
+        mod: Modulation,
+        widths: Sequence[int],
+        rope: Float32[Tensor, "S d/2 2"],
+    ) -> tuple[Float[Tensor, "B S h d"], Keys, Float[Tensor, "B S h"]]:
+        """Queries, keys with values, and head gates of normed and modulated tokens."""
+        shift, scale = (self.table[:, None] + mod).unbind(2)[:2]
+        normed = by_group(
+            lambda n, sh, sc: n * (1 + sc) + sh, [layer_norm(x, self.eps)], [shift, scale], widths
+        ).to(x.dtype)
+        q, k, v = self.qkv(normed).chunk(3, dim=-1)
+        q = rotate(self.norm_q(q).unflatten(-1, self.heads), rope)
+        k = rotate(self.norm_k(k).unflatten(-1, self.heads), rope)
+        gate = torch.sigmoid(self.head_gate(normed))
+        return q, torch.stack([k, v.unflatten(-1, self.heads).to(k.dtype)]), gate
+
+    def finish(
+        self,
+        x: Float[Tensor, "B S w"],
+        attended: Float[Tensor, "B S h d"],
+        gate: Float[Tensor, "B S h"],
+        mod: Modulation,
+        widths: Sequence[int],
+        context: Keys,
+        num_blind: int = 0,
+    ) -> Float[Tensor, "B S w"]:
+        """Gate the heads, then cross-attention and feed-forward; the first ``num_blind`` rows see text only."""
+        _, _, gate_attn, shift, scale, gate_ffn = (self.table[:, None] + mod).unbind(2)
+        attended = self.out((attended * gate[..., None].to(attended.dtype)).flatten(-2))
+        x = by_group(_gated_add, [x, attended], [gate_attn], widths)
+        x = x + self._cross(x, context, num_blind).to(x.dtype)
+        normed = by_group(
+            lambda n, sh, sc: n * (1 + sc) + sh, [layer_norm(x, self.eps)], [shift, scale], widths
+        ).to(x.dtype)
+        return by_group(_gated_add, [x, self.ffn_out(self._ffn_hidden(normed))], [gate_ffn], widths)
+
+    def _ffn_hidden(self, normed: Float[Tensor, "B S w"]) -> Float[Tensor, "B S f"]:
+        return F.gelu(self.ffn_in(normed), approximate="tanh")
+
+    def _cross(self, x: Float[Tensor, "B S w"], context: Keys, num_blind: int) -> Float[Tensor, "B S w"]:
+        norm = self.norm_cross
+        normed = F.layer_norm(x.float(), x.shape[-1:], norm.weight.float(), norm.bias.float(), norm.eps)
+        q = self.cross_norm_q(self.cross_q(normed.to(x.dtype))).unflatten(-1, self.heads)
+        k, v = context.to(q.dtype).unbind(0)
+        rows = []
+        if num_blind > 0:
+            rows.append(attend(q[:, :num_blind], k[:, :-1], v[:, :-1]))
+        if num_blind < x.shape[1]:
+            rows.append(attend(q[:, num_blind:], k, v))
+        return self.cross_out((torch.cat(rows, dim=1) if len(rows) > 1 else rows[0]).flatten(-2))
+
+    def context_keys(self, context: Float[Tensor, "B L w"]) -> Keys:
+        """Cross-attention keys and values of embedded context tokens: they change with the context alone."""
+        k, v = self.cross_kv(context).chunk(2, dim=-1)
+        k = self.cross_norm_k(k).unflatten(-1, self.heads)
+        return torch.stack([k, v.unflatten(-1, self.heads).to(k.dtype)])
+
+
+def _gated_add(
+    x: Float[Tensor, "B S w"], y: Float[Tensor, "B S w"], gate: Float32[Tensor, "#B 1 w"]
+) -> Float[Tensor, "B S w"]:
+    return (x.float() + y.float() * gate).to(x.dtype)
+
+
+class Expert(nn.Module):
+    """Blocks with the time and context embeddings that feed them."""
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.time = TimeEmbedding(config.freq_dim, config.dim)
+        self.text = TextEmbedding(config.text_dim, config.dim)
+        self.blocks = nn.ModuleList([Block(config) for _ in range(config.num_layers)])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What tokens are computed in: autocast's type where it is on, else the weights'."""
+        weight = self.text.out.weight
+        if torch.is_autocast_enabled(weight.device.type):
+            return torch.get_autocast_dtype(weight.device.type)
+        return weight.dtype
+
+    def layer(self, index: int) -> Block:
+        """Block ``index``, typed."""
+        block = self.blocks[index]
+        assert isinstance(block, Block)
+        return block
+
+
+class VideoExpert(Expert):
+    """Wan2.2's transformer: patches of latents in, velocity of patches out."""
+
+    def __init__(self, config: ExpertConfig, patch_dim: int) -> None:
+        super().__init__(config)
+        self.patch_in = Linear(patch_dim, config.dim)
+        self.patch_out = Linear(config.dim, patch_dim)
+        self.table = nn.Parameter(torch.randn(1, 2, config.dim) / config.dim**0.5)
+
+    def embed(self, patches: Float[Tensor, "B S c"]) -> Float[Tensor, "B S w"]:
+        """Tokens of latent patches."""
+        return self.patch_in(patches.to(self.dtype))
+
+    def velocity(
+        self, x: Float[Tensor, "B S w"], embedding: Float32[Tensor, "#B 1 w"]
+    ) -> Float32[Tensor, "B S c"]:
+        """Patches of the velocity, from the last layer's tokens and their level's embedding."""
+        shift, scale = (self.table + embedding).split(1, dim=1)
+        normed = layer_norm(x, self.config.eps) * (1 + scale) + shift
+        return self.patch_out(normed.to(x.dtype)).float()
+
+
+class ActionExpert(Expert):
+    """The same stack, narrow: one token an action step, linear in and out, both in float32."""
+
+    def __init__(self, config: ExpertConfig, action_dim: int, head_norm: bool) -> None:
+        super().__init__(config)
+        self.action_in = Linear(action_dim, config.dim)
+        self.action_out = Linear(config.dim, action_dim)
+        self.head_norm = head_norm
+        for layer in (self.action_in, self.action_out):
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
+            nn.init.zeros_(layer.bias)
+
+    def embed(self, actions: Float[Tensor, "B H a"]) -> Float[Tensor, "B H w"]:
+        """One token a step."""
+        return self.action_in.in_float32(actions).to(self.dtype)
+
+    def velocity(self, x: Float[Tensor, "B H w"]) -> Float32[Tensor, "B H a"]:
+        """Velocity of the actions."""
+        return self.action_out.in_float32(layer_norm(x, self.config.eps) if self.head_norm else x)

@@ -1,0 +1,324 @@
+"""The HOST model: one pass for training, eq:sequence, with the three flow-matching losses.
+
+Legend: B batch, C latent channels, F latent frames, H W latents, V views, S tokens, A actions a chunk,
+a action width, s state width, L text tokens, t text width.
+Localisation values are in [-1, 1] here: ``2 p_t - 1``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Float32
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hostbot import flow
+from hostbot.model import tokens as grid_tokens
+from hostbot.model.experts import ActionExpert, ExpertConfig, VideoExpert
+from hostbot.model.layers import Linear, LocalisationCodec
+from hostbot.model.mot import JointPlan, Stream, Tokens, joint_layer
+from hostbot.model.rope import grid_rope, line_rope
+from hostbot.model.tokens import GridConfig, grid_positions, keep_views, patchify, unpatchify
+from hostbot.types import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowConfig:
+    """Schedules, loss weights and the noise on clean tokens."""
+
+    shift_p: float = 3.0
+    shift_o: float = 5.0
+    shift_a: float = 5.0
+    lambda_p: float = 1.0
+    lambda_o: float = 1.0
+    lambda_a: float = 10.0
+    ncp_probability: float = 0.5
+    """How often a sample's clean tokens are noised (noisy clean progress)."""
+    ncp_std_p: float = 0.5
+    ncp_std_o: float = 0.1
+    """The paper says "small-magnitude" and gives no number for observations."""
+    unseen_future: float = 0.0
+    """How often actions are trained without the future; above 0 the visual stage may be skipped in use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostConfig:
+    """Everything that decides the model's shapes and its objective."""
+
+    video: ExpertConfig
+    action: ExpertConfig
+    grid: GridConfig
+    action_dim: int
+    state_dim: int
+    horizon: int
+    """Actions a chunk."""
+    text_length: int
+    """Text tokens, zero-padded: as Wan was trained, padding is attended to."""
+    action_head_norm: bool = False
+    """Norm before the action head; off in FastWAM and in the paper."""
+    flow: FlowConfig = dataclasses.field(default_factory=FlowConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "num_heads", "head_dim", "text_dim"):
+            video, action = getattr(self.video, name), getattr(self.action, name)
+            if video != action:
+                raise BadInput(f"the experts must share {name}, got {video} and {action}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What the robot is given: a demonstration window or none, what it sees, feels and is told."""
+
+    observation: Float[Tensor, "B C 1 H W"]
+    proprio: Float[Tensor, "B s"]
+    text: Float[Tensor, "B L t"]
+    demo: Float[Tensor, "B C F H W"] | None = None
+    views: tuple[int, ...] | None = None
+    """Views the demonstrations of the whole batch have; the others' tokens are skipped. ``None``: all."""
+    present: Bool[Tensor, "B V"] | None = None
+    """Views each sample's demonstration has, where they differ; the others' tokens are masked out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What is to be predicted, clean or noised alike."""
+
+    p: Float32[Tensor, " B"]
+    o: Float32[Tensor, "B C F H W"]
+    a: Float32[Tensor, "B A a"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noised:
+    """A training input: targets at their levels, and the clean tokens that condition what follows."""
+
+    noisy: Targets
+    sigma_p: Float32[Tensor, " B"]
+    sigma_o: Float32[Tensor, " B"]
+    sigma_a: Float32[Tensor, " B"]
+    clean_p: Float32[Tensor, " B"]
+    clean_o: Float32[Tensor, "B C F H W"]
+    future_seen: Bool[Tensor, " B"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Velocity(Targets):
+    """Predicted velocities, and the observation's last tokens for whoever trains a head on them."""
+
+    observation: Float[Tensor, "B S w"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """eq:flow_matching for each target and eq:total_loss."""
+
+    total: Float32[Tensor, ""]
+    loc: Float32[Tensor, ""]
+    obs: Float32[Tensor, ""]
+    act: Float32[Tensor, ""]
+
+
+class HostModel(nn.Module):
+    """Both experts, the localisation codec and M_s; ``forward`` is the training pass."""
+
+    def __init__(self, config: HostConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.video = VideoExpert(config.video, config.grid.patch_dim)
+        self.action = ActionExpert(config.action, config.action_dim, config.action_head_norm)
+        self.localisation = LocalisationCodec(config.video.dim)
+        self.proprio = Linear(config.state_dim, config.video.text_dim)
+        self.checkpointing = False
+        self.joint_layer: Callable[..., Tokens] = joint_layer
+
+    def compile_layers(self) -> None:
+        """Compile the training layer once; all layers share the result."""
+        self.joint_layer = torch.compile(joint_layer, dynamic=False)
+
+    # Tokens -------------------------------------------------------------------------------------------
+
+    def demo_tokens(
+        self, demo: Float[Tensor, "B C F H W"], views: Sequence[int] | None
+    ) -> Float[Tensor, "B S w"]:
+        """z^d, less the views that are not there."""
+        grid = self.config.grid
+        grid.check(demo, grid.demo_latents, "demonstration")
+        return self.video.embed(keep_views(patchify(demo, grid.patch), views, grid))
+
+    def frame_tokens(
+        self, latents: Float[Tensor, "B C F H W"], num_frames: int, what: str
+    ) -> Float[Tensor, "B S w"]:
+        """z^o or y^o."""
+        self.config.grid.check(latents, num_frames, what)
+        return self.video.embed(patchify(latents, self.config.grid.patch))
+
+    def context_tokens(
+        self, text: Float[Tensor, "B L t"], proprio: Float[Tensor, "B s"]
+    ) -> Float[Tensor, "B L+1 t"]:
+        """c = [text | M_s s], eq:context; the state stands last, so that a demo row can leave it out."""
+        if text.shape[1] != self.config.text_length or proprio.shape[1] != self.config.state_dim:
+            raise BadInput(
+                f"context is {text.shape[1]} text tokens and {proprio.shape[1]} state numbers but this model "
+                f"takes {self.config.text_length} and {self.config.state_dim}"
+            )
+        state = self.proprio.in_float32(proprio)[:, None]
+        return torch.cat([text.to(self.video.dtype), state.to(self.video.dtype)], dim=1)
+
+    def demo_rope(self, views: Sequence[int] | None) -> Float32[Tensor, "S d/2 2"]:
+        """Positions of the demo tokens that are there."""
+        grid = self.config.grid
+        positions = keep_views(grid_positions(range(grid.demo_latents), grid)[None], views, grid)[0]
+        return grid_rope(positions, self.config.video.head_dim)
+
+    def observation_rope(self) -> Float32[Tensor, "S d/2 2"]:
+        """Positions of the current observation."""
+        grid = self.config.grid
+        return grid_rope(
+            grid_positions([grid_tokens.observation_frame(grid)], grid), self.config.video.head_dim
+        )
+
+    def future_rope(self) -> Float32[Tensor, "S d/2 2"]:
+        """Positions of the predicted latents."""
+        grid = self.config.grid
+        return grid_rope(grid_positions(grid_tokens.future_frames(grid), grid), self.config.video.head_dim)
+
+    def localisation_rope(self) -> Float32[Tensor, "1 d/2 2"]:
+        """Position of the localisation token."""
+        return grid_rope(grid_tokens.localisation_position(self.config.grid), self.config.video.head_dim)
+
+    def action_rope(self) -> Float32[Tensor, "A d/2 2"]:
+        """Positions of the action tokens."""
+        return line_rope(torch.arange(self.config.horizon), self.config.action.head_dim)
+
+    # Training -----------------------------------------------------------------------------------------
+
+    def forward(self, context: Context, noised: Noised) -> Velocity:
+        """Velocities of all three targets in one pass; a context without a demo has no demo tokens at all."""
+        config, grid = self.config, self.config.grid
+        rows, clean, acts = self._embed(context, noised)
+        plan, embedding = self._plan(context, noised, len(rows[0]), rows.device)
+        for index in range(config.video.num_layers):
+            layer = (self.video.layer(index), self.action.layer(index))
+            last = index == config.video.num_layers - 1
+            if self.checkpointing and torch.is_grad_enabled():
+                rows, clean, acts = checkpoint(
+                    self.joint_layer, *layer, (rows, clean, acts), plan, last, use_reentrant=False
+                )
+            else:
+                rows, clean, acts = self.joint_layer(*layer, (rows, clean, acts), plan, last)
+        end = plan.num_demo + plan.num_observation
+        future = self.video.velocity(rows[:, end + 1 :], embedding[:, 2:])
+        return Velocity(
+            p=self.localisation.decode(rows[:, end : end + 1])[:, 0],
+            o=unpatchify(future, grid),
+            a=self.action.velocity(acts),
+            observation=rows[:, plan.num_demo : end],
+        )
+
+    def _embed(self, context: Context, noised: Noised) -> Tokens:
+        grid = self.config.grid
+        parts = [] if context.demo is None else [self.demo_tokens(context.demo, context.views)]
+        parts.append(self.frame_tokens(context.observation, 1, "observation"))
+        parts.append(self.localisation.encode(noised.noisy.p[:, None]))
+        parts.append(self.frame_tokens(noised.noisy.o, grid.future_latents, "future"))
+        with torch.no_grad():
+            clean = [
+                self.localisation.encode(noised.clean_p[:, None]),
+                self.frame_tokens(noised.clean_o, grid.future_latents, "clean future"),
+            ]
+        return torch.cat(parts, dim=1), torch.cat(clean, dim=1), self.action.embed(noised.noisy.a)
+
+    def _plan(
+        self, context: Context, noised: Noised, num_rows: int, device: torch.device
+    ) -> tuple[JointPlan, Float32[Tensor, "B 3 w"]]:
+        grid = self.config.grid
+        num_future = grid.future_latents * grid.frame_tokens
+        num_demo = num_rows - grid.frame_tokens - 1 - num_future
+        zero = torch.zeros_like(noised.sigma_p)
+        embedding, mod = self.video.time(torch.stack([zero, noised.sigma_p, noised.sigma_o], dim=1))
+        _, mod_action = self.action.time(noised.sigma_a[:, None])
+        ropes = [] if context.demo is None else [self.demo_rope(context.views)]
+        ropes += [self.observation_rope(), self.localisation_rope(), self.future_rope()]
+        rows = Stream(
+            mod=mod,
+            widths=(num_demo + grid.frame_tokens, 1, num_future),
+            rope=torch.cat(ropes).to(device),
+            num_blind=num_demo,
+        )
+        clean = Stream(
+            mod=mod[:, :1].detach(), widths=(1 + num_future,), rope=torch.cat(ropes[-2:]).to(device)
+        )
+        action = Stream(mod=mod_action, widths=(self.config.horizon,), rope=self.action_rope().to(device))
+        present = None
+        if context.present is not None and context.demo is not None:
+            present = grid_tokens.view_mask(context.present, grid.demo_latents, grid)
+        tokens = self.context_tokens(context.text, context.proprio)
+        plan = JointPlan(
+            num_demo=num_demo,
+            num_observation=grid.frame_tokens,
+            rows=rows,
+            clean=clean,
+            action=action,
+            video_context=self.video.text(tokens),
+            action_context=self.action.text(tokens),
+            demo_present=present,
+            future_seen=noised.future_seen,
+        )
+        return plan, embedding
+
+    def noise(self, targets: Targets, generator: torch.Generator) -> tuple[Noised, Targets]:
+        """Draw levels, noise and NCP noise for a batch, eq:noise; the second result is the noise itself."""
+        config, device, batch = self.config.flow, targets.p.device, len(targets.p)
+
+        def normal(like: Float32[Tensor, "*D"]) -> Float32[Tensor, "*D"]:
+            return torch.randn(like.shape, generator=generator, device=device, dtype=torch.float32)
+
+        def coin(probability: float) -> Bool[Tensor, " B"]:
+            return torch.rand(batch, generator=generator, device=device) < probability
+
+        eps = Targets(p=normal(targets.p), o=normal(targets.o), a=normal(targets.a))
+        sigma_p, sigma_o, sigma_a = (
+            flow.draw_sigma(batch, shift, generator, device)
+            for shift in (config.shift_p, config.shift_o, config.shift_a)
+        )
+        noisy = Targets(
+            p=flow.add_noise(targets.p, eps.p, sigma_p),
+            o=flow.add_noise(targets.o, eps.o, sigma_o),
+            a=flow.add_noise(targets.a, eps.a, sigma_a),
+        )
+        on_p, on_o = coin(config.ncp_probability), coin(config.ncp_probability)
+        clean_p = (targets.p + on_p * config.ncp_std_p * normal(targets.p)).clamp(-1, 1)
+        clean_o = targets.o + on_o[:, None, None, None, None] * config.ncp_std_o * normal(targets.o)
+        seen = None if config.unseen_future == 0 else ~coin(config.unseen_future)
+        noised = Noised(
+            noisy=noisy,
+            sigma_p=sigma_p,
+            sigma_o=sigma_o,
+            sigma_a=sigma_a,
+            clean_p=clean_p,
+            clean_o=clean_o,
+            future_seen=seen,
+        )
+        return noised, eps
+
+    def loss(self, context: Context, targets: Targets, generator: torch.Generator) -> Losses:
+        """eq:total_loss on one batch; without a demonstration there is nothing to localise in, and no L_loc."""
+        config = self.config.flow
+        noised, eps = self.noise(targets, generator)
+        velocity = self(context, noised)
+        loc, obs, act = (
+            flow.velocity_loss(v, clean, noise, flow.sigma_weight(sigma))
+            for v, clean, noise, sigma in (
+                (velocity.p, targets.p, eps.p, noised.sigma_p),
+                (velocity.o, targets.o, eps.o, noised.sigma_o),
+                (velocity.a, targets.a, eps.a, noised.sigma_a),
+            )
+        )
+        if context.demo is None:
+            loc = torch.zeros_like(loc)
+        total = config.lambda_p * loc + config.lambda_o * obs + config.lambda_a * act
+        return Losses(total=total, loc=loc, obs=obs, act=act)

@@ -1,0 +1,138 @@
+"""The small parts both experts are built from.
+
+Legend: B batch, S tokens, G time groups (runs of tokens that share a noise level), w width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float32
+from torch import Tensor, nn
+
+from hostbot.flow import NUM_TIMESTEPS
+
+GATE_BIAS = 5.0
+"""Head gates start open: sigmoid(5) = 0.993."""
+
+
+class Linear(nn.Linear):
+    """A linear layer whose product may be replaced (by fp8, say) without touching its callers."""
+
+    def in_float32(self, x: Float[Tensor, "*B i"]) -> Float32[Tensor, "*B o"]:
+        """The same map in float32 whatever the weights are: for values a bfloat16 would round away."""
+        with torch.autocast(x.device.type, enabled=False):
+            bias = None if self.bias is None else self.bias.float()
+            return F.linear(x.float(), self.weight.float(), bias)
+
+
+class RMSNorm(nn.RMSNorm):
+    """Root-mean-square norm over all heads together, in float32, back in the dtype it came in."""
+
+    def forward(self, x: Float[Tensor, "*B w"]) -> Float[Tensor, "*B w"]:
+        """Wan norms queries and keys before they are cut into heads."""
+        return F.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(x.dtype)
+
+
+def head_gate(dim: int, num_heads: int) -> Linear:
+    """One gate a head, zero weights and bias 5, so that it starts (almost) as no gate."""
+    gate = Linear(dim, num_heads)
+    nn.init.zeros_(gate.weight)
+    nn.init.constant_(gate.bias, GATE_BIAS)
+    return gate
+
+
+def layer_norm(x: Float[Tensor, "*B w"], eps: float) -> Float32[Tensor, "*B w"]:
+    """Layer norm without parameters, in float32."""
+    return F.layer_norm(x.float(), x.shape[-1:], eps=eps)
+
+
+def attend(
+    q: Float[Tensor, "B S h d"],
+    k: Float[Tensor, "B T h d"],
+    v: Float[Tensor, "B T h d"],
+    mask: Bool[Tensor, "B 1 #S T"] | None = None,
+) -> Float[Tensor, "B S h d"]:
+    """Softmax attention of rows to keys; with no mask every fast kernel is eligible."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
+
+
+def by_group(
+    fn: Callable[..., Float[Tensor, "B _ w"]],
+    rows: Sequence[Float[Tensor, "B S w"]],
+    per_group: Sequence[Float[Tensor, "#B G w"]],
+    widths: Sequence[int],
+) -> Float[Tensor, "B S w"]:
+    """Apply ``fn`` to each time group's rows with that group's modulation, without a copy of it per token."""
+    if len(widths) == 1:
+        return fn(*rows, *per_group)
+    parts = zip(*(x.split(list(widths), dim=1) for x in rows), strict=True)
+    return torch.cat(
+        [fn(*part, *(m[:, g : g + 1] for m in per_group)) for g, part in enumerate(parts)], dim=1
+    )
+
+
+def sinusoid(timestep: Float[Tensor, "*B"], width: int) -> Float32[Tensor, "*B width"]:
+    """Wan's timestep features: cosines, then sines, of ``width / 2`` rates."""
+    half = width // 2
+    rates = torch.exp(
+        -math.log(10_000) * torch.arange(half, device=timestep.device, dtype=torch.float32) / half
+    )
+    angles = timestep.float()[..., None] * rates
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+
+class TimeEmbedding(nn.Module):
+    """A noise level as a vector, and as the six AdaLN components; float32 throughout."""
+
+    def __init__(self, freq_dim: int, dim: int) -> None:
+        super().__init__()
+        self.freq_dim = freq_dim
+        self.hidden = Linear(freq_dim, dim)
+        self.out = Linear(dim, dim)
+        self.proj = Linear(dim, 6 * dim)
+
+    def forward(
+        self, sigma: Float[Tensor, "B G"]
+    ) -> tuple[Float32[Tensor, "B G w"], Float32[Tensor, "B G 6 w"]]:
+        """Embedding for the output head, and modulation for the blocks."""
+        features = sinusoid(sigma * NUM_TIMESTEPS, self.freq_dim)
+        embedding = self.out.in_float32(F.silu(self.hidden.in_float32(features)))
+        return embedding, self.proj.in_float32(F.silu(embedding)).unflatten(-1, (6, -1))
+
+
+class TextEmbedding(nn.Module):
+    """Context tokens at an expert's width."""
+
+    def __init__(self, text_dim: int, dim: int) -> None:
+        super().__init__()
+        self.hidden = Linear(text_dim, dim)
+        self.out = Linear(dim, dim)
+
+    def forward(self, context: Float[Tensor, "B L t"]) -> Float[Tensor, "B L w"]:
+        """Two layers with a tanh GELU between them, as Wan's."""
+        return self.out(F.gelu(self.hidden(context), approximate="tanh"))
+
+
+class LocalisationCodec(nn.Module):
+    """E_p, a value to a token, and D_p, a token to a velocity; the value stays in float32."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.encode_hidden, self.encode_out = Linear(1, dim), Linear(dim, dim)
+        self.norm = nn.LayerNorm(dim)
+        self.decode_hidden, self.decode_out = Linear(dim, dim), Linear(dim, 1)
+
+    def encode(self, value: Float[Tensor, "B K"]) -> Float[Tensor, "B K w"]:
+        """y^p = E_p(p) of values in [-1, 1], noisy ones included."""
+        hidden = F.gelu(self.encode_hidden.in_float32(value[..., None]))
+        return self.encode_out(hidden.to(self.encode_out.weight.dtype))
+
+    def decode(self, token: Float[Tensor, "B K w"]) -> Float32[Tensor, "B K"]:
+        """D_p: the velocity of the value."""
+        hidden = self.decode_hidden(self.norm(token.to(self.norm.weight.dtype)))
+        return self.decode_out.in_float32(F.gelu(hidden)).squeeze(-1)

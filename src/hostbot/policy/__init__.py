@@ -1,0 +1,1 @@
+"""From a model to behaviour: the cascade p -> o -> a and, above it, the policy."""

@@ -1,0 +1,469 @@
+"""The causal cascade p -> o -> a from noise, eq:ar_inference: context cached once, then each target in turn.
+
+Legend: B batch, K localisation samples, S tokens, T cache length, C latent channels, F latent frames,
+H W latents, A actions a chunk, a action width, L text tokens, h heads, d head width.
+
+One buffer a layer holds the keys and values of [D | O | p | o | a]. Every stage writes its tokens at their place
+and attends to the buffer up to their end, so a noisy target lies where its clean self will lie and nothing
+masked, copied or grown is ever needed. On CUDA each stage is one graph over static shapes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Float32
+from torch import Tensor
+
+from hostbot import flow
+from hostbot.model.experts import Block, Expert
+from hostbot.model.host import Context, HostModel, Noised, Targets
+from hostbot.model.mot import Stream, stage_layer
+from hostbot.model.tokens import patchify, unpatchify
+from hostbot.types import BadInput
+
+CompileMode = Literal["off", "default", "max-autotune-no-cudagraphs"]
+MAX_VARIANTS = 128
+"""Compiled versions of a layer: about ten a demonstration layout."""
+UNIFORM_STD = 3**-0.5
+"""Standard deviation of a value anywhere in [-1, 1]: no idea where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeConfig:
+    """How the targets are denoised; anything that trades accuracy for speed is off by default."""
+
+    steps_p: int = 10
+    steps_o: int = 20
+    steps_a: int = 20
+    num_localisations: int = 8
+    """Localisation samples in one pass: their median is the estimate, their spread the confidence."""
+    skip_future: bool = False
+    """Leave the visual stage out; only for a model trained with ``unseen_future`` above 0."""
+    graphs: bool = True
+    """CUDA graphs, one a stage (no effect on a CPU)."""
+    compile: CompileMode = "off"
+    """Fuse each layer with torch.compile: a minute of warm-up for each demonstration layout, a faster cycle."""
+
+    def __post_init__(self) -> None:
+        if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
+            raise BadInput("a cascade needs at least one step in every stage and one localisation sample")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """What the three stages start from; give it to repeat a cycle exactly."""
+
+    p: Float32[Tensor, "B K"]
+    o: Float32[Tensor, "B C F H W"]
+    a: Float32[Tensor, "B A a"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeOutput:
+    """One cycle's beliefs and its actions (normalised, as the model was trained)."""
+
+    p: Float32[Tensor, " B"]
+    """Estimate in [-1, 1]."""
+    p_samples: Float32[Tensor, "B K"]
+    confidence: Float32[Tensor, " B"]
+    """1: all samples agree; 0: they lie as if drawn anywhere in the window; NaN for a single sample."""
+    o: Float32[Tensor, "B C F H W"] | None
+    a: Float32[Tensor, "B A a"]
+    timing_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+class Stage:
+    """A function over static buffers that, on CUDA, becomes a graph after its first runs."""
+
+    def __init__(self, name: str, fn: Callable[[], None], graph: bool) -> None:
+        self.name, self._fn, self._wanted = name, fn, graph
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Run, capturing first if that is still to be done."""
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._wanted:
+            self._capture()
+        else:
+            self._fn()
+
+    def _capture(self) -> None:
+        # Compilation, autotuning and lazy library handles must happen before, and outside, the capture.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._fn()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._fn()
+        self._graph.replay()
+
+
+class Cascade:
+    """A model made ready to act: caches for one batch size, one instruction and one demonstration window.
+
+    ``instruct`` and ``watch`` set what changes seldom, ``act`` runs a cycle. All calls come from one thread.
+    """
+
+    def __init__(self, model: HostModel, config: CascadeConfig | None = None, batch: int = 1) -> None:
+        self.model, self.config, self.batch = model.eval(), config or CascadeConfig(), batch
+        if self.config.skip_future and model.config.flow.unseen_future == 0:
+            raise BadInput(
+                "this model never acted without seeing the future (unseen_future = 0), so skip_future would ask "
+                "of it what it was not trained for"
+            )
+        self.device = next(model.parameters()).device
+        self._layer: Callable[..., Tensor] = stage_layer
+        if self.config.compile != "off":
+            self._layer = torch.compile(stage_layer, dynamic=False, fullgraph=True, mode=self.config.compile)
+        self._use_graphs = self.config.graphs and self.device.type == "cuda"
+        self._stages: dict[tuple[int, ...] | None, dict[str, Stage]] = {}
+        self._views: tuple[int, ...] | None = None
+        self._num_demo = 0
+        self._instructed = False
+        with torch.inference_mode():
+            self._allocate()
+            self._tables()
+
+    # Buffers ------------------------------------------------------------------------------------------
+
+    def _allocate(self) -> None:
+        config, grid, batch = self.model.config, self.model.config.grid, self.batch
+        layers, heads = config.video.num_layers, (config.video.num_heads, config.video.head_dim)
+        frame, num_future = grid.frame_tokens, grid.future_latents * grid.frame_tokens
+        num_p = max(self.config.num_localisations, 1)
+        length = (grid.demo_latents + 1) * frame + max(num_p, 1 + num_future + config.horizon)
+        dtype = self.model.video.dtype
+
+        def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(*shape, device=self.device, dtype=dtype)
+
+        self._cache = empty(layers, 2, batch, length, *heads, dtype=dtype)
+        num_context = config.text_length + 1
+        self._video_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
+        self._action_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
+        self._text = empty(batch, config.text_length, config.video.text_dim, dtype=dtype)
+        self._proprio = empty(batch, config.state_dim)
+        self._demo = empty(batch, *grid.latents(grid.demo_latents))
+        self._observation = empty(batch, *grid.latents(1))
+        self._noise_p = empty(batch, self.config.num_localisations)
+        self._noise_o = empty(batch, num_future, grid.patch_dim)
+        self._noise_a = empty(batch, config.horizon, config.action_dim)
+        self._p_samples, self._p = empty(batch, self.config.num_localisations), empty(batch)
+        self._confidence = empty(batch)
+        self._o = empty(batch, num_future, grid.patch_dim)
+        self._a = empty(batch, config.horizon, config.action_dim)
+
+    def _tables(self) -> None:
+        """What depends on the schedules alone: levels and their modulations, made once."""
+        model, flows, steps = self.model, self.model.config.flow, self.config
+        self._sigmas = {
+            "p": flow.schedule(steps.steps_p, flows.shift_p).tolist(),
+            "o": flow.schedule(steps.steps_o, flows.shift_o).tolist(),
+            "a": flow.schedule(steps.steps_a, flows.shift_a).tolist(),
+        }
+
+        def modulations(expert: Expert, sigmas: Sequence[float]) -> tuple[Tensor, Tensor]:
+            embedding, mod = expert.time(torch.tensor(sigmas, device=self.device)[:, None])
+            return embedding[:, None], mod[:, None]
+
+        self._embedding_clean, self._mod_clean = modulations(model.video, [0.0])
+        _, self._mod_p = modulations(model.video, self._sigmas["p"][:-1])
+        self._embedding_o, self._mod_o = modulations(model.video, self._sigmas["o"][:-1])
+        _, self._mod_a = modulations(model.action, self._sigmas["a"][:-1])
+        clean = self._mod_clean[0]
+        grid, num_p = model.config.grid, steps.num_localisations
+        num_future = grid.future_latents * grid.frame_tokens
+        self._observation_stream = self._stream(clean, grid.frame_tokens, model.observation_rope())
+        self._p_stream = self._stream(clean, num_p, model.localisation_rope().expand(num_p, -1, -1))
+        self._clean_p_stream = self._stream(clean, 1, model.localisation_rope())
+        self._future_stream = self._stream(clean, num_future, model.future_rope())
+        self._action_stream = self._stream(self._mod_a[0], model.config.horizon, model.action_rope())
+
+    def _stream(
+        self,
+        mod: Float32[Tensor, "1 1 6 w"],
+        width: int,
+        rope: Float32[Tensor, "S d/2 2"],
+        num_blind: int = 0,
+    ) -> Stream:
+        return Stream(mod=mod, widths=(width,), rope=rope.to(self.device).contiguous(), num_blind=num_blind)
+
+    # What changes seldom ------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def instruct(self, text: Float[Tensor, "B L t"]) -> None:
+        """Cache both experts' cross-attention keys of an instruction; the window must then be watched anew."""
+        if tuple(text.shape) != tuple(self._text.shape):
+            raise BadInput(f"text is {tuple(text.shape)} but this cascade takes {tuple(self._text.shape)}")
+        self._text.copy_(text)
+        for expert, keys in ((self.model.video, self._video_keys), (self.model.action, self._action_keys)):
+            embedded = expert.text(self._text)
+            for index in range(len(expert.blocks)):
+                keys[index, :, :, :-1].copy_(expert.layer(index).context_keys(embedded))
+        self._instructed, self._num_demo = True, -1
+
+    @torch.inference_mode()
+    def watch(
+        self,
+        demo: Float[Tensor, "B C F H W"] | None,
+        views: tuple[int, ...] | None = None,
+        timed: bool = False,
+    ) -> float:
+        """Cache a demonstration window, or take the last one away; returns milliseconds if ``timed``.
+
+        ``views`` are those the demonstration has (``None``: all); the others' tokens do not exist.
+        """
+        if not self._instructed:
+            raise BadInput("give the instruction (an empty one will do) before the demonstration")
+        grid = self.model.config.grid
+        if demo is None:
+            self._views, self._num_demo = (), 0
+            return 0.0
+        if views is not None and not (set(views) <= set(range(grid.num_views)) and views):
+            raise BadInput(f"views {views} are not among 0..{grid.num_views - 1}")
+        grid.check(demo, grid.demo_latents, "demonstration")
+        self._views = tuple(range(grid.num_views)) if views is None else tuple(sorted(set(views)))
+        self._num_demo = grid.demo_latents * len(self._views) * grid.view_tokens
+        self._demo.copy_(demo)
+        return self._run(["demo"], timed)["demo"]
+
+    # One cycle ----------------------------------------------------------------------------------------
+
+    def draw(self, generator: torch.Generator) -> Noise:
+        """Noise for a cycle."""
+        config, grid = self.model.config, self.model.config.grid
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, device=generator.device).to(self.device)
+
+        return Noise(
+            p=normal(self.batch, self.config.num_localisations),
+            o=normal(self.batch, *grid.latents(grid.future_latents)),
+            a=normal(self.batch, config.horizon, config.action_dim),
+        )
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: Float[Tensor, "B C 1 H W"],
+        proprio: Float[Tensor, "B s"],
+        noise: Noise,
+        timed: bool = False,
+    ) -> CascadeOutput:
+        """One cycle: cache the observation, then denoise p, o and a, each conditioned on those before it."""
+        if self._num_demo < 0 or not self._instructed:
+            raise BadInput("call instruct, then watch (with None for no demonstration), before act")
+        grid = self.model.config.grid
+        grid.check(observation, 1, "observation")
+        self._observation.copy_(observation)
+        self._proprio.copy_(proprio)
+        self._noise_p.copy_(noise.p)
+        self._noise_o.copy_(patchify(noise.o, grid.patch))
+        self._noise_a.copy_(noise.a)
+        names = ["observation", "p", "clean_p"]
+        names += [] if self.config.skip_future else ["o", "clean_o"]
+        timing = self._run([*names, "a"], timed)
+        return CascadeOutput(
+            p=self._p.clone(),
+            p_samples=self._p_samples.clone(),
+            confidence=self._confidence.clone(),
+            o=None if self.config.skip_future else unpatchify(self._o, grid),
+            a=self._a.clone(),
+            timing_ms=timing,
+        )
+
+    def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
+        if self._views not in self._stages:
+            self._stages[self._views] = self._make_stages()
+        stages = self._stages[self._views]
+        marks = []
+        # Stages and layouts differ in shapes only, each compiled once; the default limit takes that for a fault.
+        with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
+            for name in names:
+                marks.append(self._mark(timed))
+                stages[name]()
+        marks.append(self._mark(timed))
+        if not timed:
+            return dict.fromkeys(names, 0.0)
+        return {name: _elapsed(a, b) for name, a, b in zip(names, marks[:-1], marks[1:], strict=True)}
+
+    def _mark(self, timed: bool) -> torch.cuda.Event | float:
+        if not timed or self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    # Stages -------------------------------------------------------------------------------------------
+
+    def _make_stages(self) -> dict[str, Stage]:
+        """The stages for the present demonstration layout; shapes are fixed from here on."""
+        num_demo = self._num_demo
+        context = num_demo + self.model.config.grid.frame_tokens
+        future = context + 1 + self.model.config.grid.future_latents * self.model.config.grid.frame_tokens
+        actions = context + 1 if self.config.skip_future else future
+        functions: dict[str, Callable[[], None]] = {
+            "observation": lambda: self._observe(num_demo),
+            "p": self._localise(context),
+            "clean_p": lambda: self._place_p(context),
+            "o": lambda: self._foresee(context + 1),
+            "clean_o": lambda: self._place_o(context + 1),
+            "a": lambda: self._decide(actions),
+        }
+        if num_demo:
+            rope = self.model.demo_rope(self._views)
+            stream = self._stream(self._mod_clean[0], num_demo, rope, num_blind=num_demo)
+            functions["demo"] = lambda: self._see_demo(stream)
+        return {name: Stage(name, fn, self._use_graphs) for name, fn in functions.items()}
+
+    def _layers(
+        self,
+        expert: Expert,
+        keys: Float[Tensor, "N 2 B L h d"],
+        x: Float[Tensor, "B S w"],
+        stream: Stream,
+        mod: Float32[Tensor, "1 1 6 w"],
+        start: int,
+        mask: Bool[Tensor, "1 1 S T"] | None = None,
+        prefill: bool = False,
+    ) -> Float[Tensor, "B S w"]:
+        for index in range(len(expert.blocks)):
+            last = prefill and index == len(expert.blocks) - 1
+            block: Block = expert.layer(index)
+            x = self._layer(block, x, stream, mod, self._cache[index], start, keys[index], mask, last)
+        return x
+
+    def _video(
+        self,
+        x: Float[Tensor, "B S w"],
+        stream: Stream,
+        mod: Float32[Tensor, "1 1 6 w"],
+        start: int,
+        mask: Bool[Tensor, "1 1 S T"] | None = None,
+        prefill: bool = False,
+    ) -> Float[Tensor, "B S w"]:
+        return self._layers(self.model.video, self._video_keys, x, stream, mod, start, mask, prefill)
+
+    def _see_demo(self, stream: Stream) -> None:
+        x = self.model.demo_tokens(self._demo, self._views)
+        self._video(x, stream, self._mod_clean[0], 0, prefill=True)
+
+    def _observe(self, start: int) -> None:
+        """Cache the state's cross-attention keys and the observation."""
+        state = self.model.proprio.in_float32(self._proprio)[:, None].to(self.model.video.dtype)
+        for expert, keys in ((self.model.video, self._video_keys), (self.model.action, self._action_keys)):
+            embedded = expert.text(state)
+            for index in range(len(expert.blocks)):
+                keys[index, :, :, -1:].copy_(expert.layer(index).context_keys(embedded))
+        x = self.model.frame_tokens(self._observation, 1, "observation")
+        self._video(x, self._observation_stream, self._mod_clean[0], start, prefill=True)
+
+    def _localise(self, start: int) -> Callable[[], None]:
+        """All samples in one pass: each sees the context and itself, not the others."""
+        num = self.config.num_localisations
+        mask = None
+        if num > 1:
+            context = torch.ones(num, start, dtype=torch.bool)
+            mask = torch.cat([context, torch.eye(num, dtype=torch.bool)], dim=1)[None, None].to(self.device)
+
+        def run() -> None:
+            state, sigmas = self._noise_p, self._sigmas["p"]
+            for i in range(self.config.steps_p):
+                x = self._video(
+                    self.model.localisation.encode(state), self._p_stream, self._mod_p[i], start, mask
+                )
+                state = flow.euler(state, self.model.localisation.decode(x), sigmas[i], sigmas[i + 1])
+            samples = state.clamp(-1, 1)
+            self._p_samples.copy_(samples)
+            self._p.copy_(samples.median(dim=1).values)
+            spread = samples.std(dim=1) if num > 1 else torch.full_like(self._confidence, float("nan"))
+            self._confidence.copy_((1 - spread / UNIFORM_STD).clamp(min=0))
+
+        return run
+
+    def _place_p(self, start: int) -> None:
+        x = self.model.localisation.encode(self._p[:, None])
+        self._video(x, self._clean_p_stream, self._mod_clean[0], start, prefill=True)
+
+    def _foresee(self, start: int) -> None:
+        state, sigmas = self._noise_o, self._sigmas["o"]
+        for i in range(self.config.steps_o):
+            x = self._video(self.model.video.embed(state), self._future_stream, self._mod_o[i], start)
+            velocity = self.model.video.velocity(x, self._embedding_o[i])
+            state = flow.euler(state, velocity, sigmas[i], sigmas[i + 1])
+        self._o.copy_(state)
+
+    def _place_o(self, start: int) -> None:
+        x = self.model.video.embed(self._o)
+        self._video(x, self._future_stream, self._mod_clean[0], start, prefill=True)
+
+    def _decide(self, start: int) -> None:
+        state, sigmas = self._noise_a, self._sigmas["a"]
+        for i in range(self.config.steps_a):
+            x = self._layers(
+                self.model.action,
+                self._action_keys,
+                self.model.action.embed(state),
+                self._action_stream,
+                self._mod_a[i],
+                start,
+            )
+            state = flow.euler(state, self.model.action.velocity(x), sigmas[i], sigmas[i + 1])
+        self._a.copy_(state)
+
+
+@torch.no_grad()
+def uncached(
+    model: HostModel,
+    context: Context,
+    noise: Noise,
+    config: CascadeConfig,
+    future_seen: Bool[Tensor, " B"] | None = None,
+) -> Targets:
+    """The same cascade the naive way: the whole training sequence re-run at every step, nothing cached.
+
+    It defines what ``Cascade`` must compute (with one localisation sample) and is what it is timed against.
+    """
+    flows, batch = model.config.flow, len(noise.p)
+    state = {"p": noise.p[:, 0], "o": noise.o, "a": noise.a}
+    clean = {"p": torch.zeros_like(noise.p[:, 0]), "o": torch.zeros_like(noise.o)}
+    for name, steps, shift in (
+        ("p", config.steps_p, flows.shift_p),
+        ("o", config.steps_o, flows.shift_o),
+        ("a", config.steps_a, flows.shift_a),
+    ):
+        sigmas = flow.schedule(steps, shift).tolist()
+        for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
+            level = torch.full((batch,), now, device=noise.p.device)
+            noised = Noised(
+                noisy=Targets(**state),
+                sigma_p=level,
+                sigma_o=level,
+                sigma_a=level,
+                clean_p=clean["p"],
+                clean_o=clean["o"],
+                future_seen=future_seen,
+            )
+            state[name] = flow.euler(state[name], getattr(model(context, noised), name), now, then)
+        if name == "p":
+            state["p"] = state["p"].clamp(-1, 1)
+        clean[name] = state[name]
+    return Targets(**state)
+
+
+def _elapsed(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
+    """Milliseconds between two marks."""
+    if isinstance(a, float) or isinstance(b, float):
+        assert isinstance(a, float) and isinstance(b, float)  # noqa: PT018
+        return 1e3 * (b - a)
+    b.synchronize()
+    return a.elapsed_time(b)

@@ -1,0 +1,170 @@
+"""The cascade against the training pass, step by step, and against itself."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hostbot.model.host import HostModel, Noised, Targets
+from hostbot.policy.cascade import Cascade, CascadeConfig, uncached
+from hostbot.types import BadInput
+from tests.model.small import CONFIG, random_context, small_model
+
+STEPS = CascadeConfig(steps_p=3, steps_o=4, steps_a=5, num_localisations=1)
+
+
+def ready(model: HostModel, context, config=STEPS, views=None) -> Cascade:
+    cascade = Cascade(model, config, batch=len(context.observation))
+    cascade.instruct(context.text)
+    cascade.watch(context.demo, views)
+    return cascade
+
+
+@pytest.mark.parametrize("demo", [True, False])
+@torch.no_grad()
+def test_cached_equals_the_whole_sequence_re_run(demo):
+    model, context = small_model(), random_context(demo=demo)
+    cascade = ready(model, context)
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    out = cascade.act(context.observation, context.proprio, noise)
+    slow = uncached(model, context, noise, STEPS)
+    torch.testing.assert_close(out.p, slow.p, atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.o, slow.o, atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_one_training_pass_equals_the_stages_fed_the_same_clean_tokens():
+    """A single Euler step from level 1 reveals each stage's velocity: noise minus result."""
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, replace(STEPS, steps_p=1, steps_o=1, steps_a=1))
+    noise = cascade.draw(torch.Generator().manual_seed(6))
+    noise = replace(noise, p=noise.p * 0.1)  # keep p inside [-1, 1], where it is not clamped
+    out = cascade.act(context.observation, context.proprio, noise)
+    assert out.p.abs().max() < 1
+    one = torch.ones(2)
+    noised = Noised(
+        noisy=Targets(p=noise.p[:, 0], o=noise.o, a=noise.a),
+        sigma_p=one,
+        sigma_o=one,
+        sigma_a=one,
+        clean_p=out.p,
+        clean_o=out.o,
+    )
+    velocity = model(context, noised)
+    torch.testing.assert_close(noise.p[:, 0] - out.p, velocity.p, atol=1e-5, rtol=0)
+    torch.testing.assert_close(noise.o - out.o, velocity.o, atol=1e-5, rtol=0)
+    torch.testing.assert_close(noise.a - out.a, velocity.a, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_caches_hold_nothing_from_before():
+    """A cascade that did other things first gives, bit for bit, what a fresh one gives."""
+    model, context = small_model(), random_context()
+    cascade = ready(model, random_context(seed=11), views=(0, 2))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    cascade.act(random_context(seed=12).observation, context.proprio + 1, noise)
+    cascade.instruct(context.text)
+    cascade.watch(None)
+    cascade.act(context.observation, context.proprio, noise)
+    cascade.watch(context.demo)
+    used = cascade.act(context.observation, context.proprio, noise)
+    fresh = ready(model, context).act(context.observation, context.proprio, noise)
+    for name in ("p", "o", "a"):
+        assert torch.equal(getattr(used, name), getattr(fresh, name)), name
+    again = cascade.act(context.observation, context.proprio, noise)
+    assert torch.equal(again.a, used.a)
+
+
+@torch.no_grad()
+def test_a_demo_with_some_views_only():
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, views=(1,))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    out = cascade.act(context.observation, context.proprio, noise)
+    slow = uncached(model, replace(context, views=(1,)), noise, STEPS)
+    torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_localisation_samples_do_not_see_one_another():
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, replace(STEPS, num_localisations=5))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    out = cascade.act(context.observation, context.proprio, noise)
+    for index in range(5):
+        single = ready(model, context)
+        alone = replace(noise, p=noise.p[:, index : index + 1])
+        p = single.act(context.observation, context.proprio, alone).p
+        torch.testing.assert_close(p, out.p_samples[:, index], atol=1e-5, rtol=0)
+    assert torch.equal(out.p, out.p_samples.median(dim=1).values)
+    expected = (1 - out.p_samples.std(dim=1) * 3**0.5).clamp(min=0)
+    torch.testing.assert_close(out.confidence, expected)
+
+
+def test_confidence_is_high_when_samples_agree_and_unknown_for_one():
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, replace(STEPS, num_localisations=4))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    same = replace(noise, p=noise.p[:, :1].expand(-1, 4))
+    out = cascade.act(context.observation, context.proprio, same)
+    assert (out.confidence > 0.999).all()
+    lone = ready(model, context)
+    noise = lone.draw(torch.Generator().manual_seed(5))
+    assert lone.act(context.observation, context.proprio, noise).confidence.isnan().all()
+
+
+@torch.no_grad()
+def test_the_visual_stage_is_skipped_only_by_a_model_trained_for_it():
+    with pytest.raises(BadInput, match="unseen_future"):
+        Cascade(small_model(), CascadeConfig(skip_future=True))
+    config = replace(CONFIG, flow=replace(CONFIG.flow, unseen_future=0.5))
+    model, context = small_model(config=config), random_context()
+    cascade = ready(model, context, replace(STEPS, skip_future=True))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    out = cascade.act(context.observation, context.proprio, noise)
+    assert out.o is None
+    unseen = torch.zeros(2, dtype=torch.bool)
+    slow = uncached(model, context, noise, STEPS, future_seen=unseen)
+    torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_bfloat16_stays_close_to_float32_in_every_stage():
+    """Each stage on its own: the later ones are given the float32 stages' clean tokens."""
+    model, context = small_model(), random_context()
+    one = torch.full((2,), 0.6)
+    targets = Targets(
+        p=torch.tensor([0.3, -0.4]),
+        o=torch.randn(2, *CONFIG.grid.latents(1), generator=torch.Generator().manual_seed(0)),
+        a=torch.randn(2, CONFIG.horizon, CONFIG.action_dim, generator=torch.Generator().manual_seed(1)),
+    )
+    noised = Noised(
+        noisy=targets, sigma_p=one, sigma_o=one, sigma_a=one, clean_p=targets.p, clean_o=targets.o
+    )
+    full = model(context, noised)
+    half = small_model().to(torch.bfloat16)(context, noised)
+    for name in ("o", "a"):
+        x, y = getattr(full, name).flatten(), getattr(half, name).flatten()
+        assert y.dtype == torch.float32
+        assert torch.cosine_similarity(x, y, dim=0) >= 0.9999, name
+    torch.testing.assert_close(full.p, half.p, atol=2e-2, rtol=2e-2)
+
+
+def test_misuse_is_told():
+    model, context = small_model(), random_context()
+    cascade = Cascade(model, STEPS, batch=2)
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    with pytest.raises(BadInput, match="instruction"):
+        cascade.watch(context.demo)
+    cascade.instruct(context.text)
+    with pytest.raises(BadInput, match="watch"):
+        cascade.act(context.observation, context.proprio, noise)
+    with pytest.raises(BadInput, match="views"):
+        cascade.watch(context.demo, (3,))
+    with pytest.raises(BadInput, match="demonstration latents"):
+        cascade.watch(context.demo[:, :, :2])
+    with pytest.raises(BadInput, match="text is"):
+        cascade.instruct(context.text[:, :3])
+    with pytest.raises(BadInput, match="at least one"):
+        CascadeConfig(steps_o=0)

@@ -1,0 +1,227 @@
+"""The command line as a user types it: exit codes, sentences, JSON, interruption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from PIL import Image
+
+from hostbot.cli import GROUPS, main, verb_name
+
+HOSTBOT = [sys.executable, "-m", "hostbot"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [*HOSTBOT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo") / "demo"
+    done = run("demo", "--out", out, "--tasks", 2, "--episodes", 2)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_the_demo_leaves_files_a_person_can_look_at(demo):
+    for name in ("robot.png", "human.png"):
+        picture = Image.open(demo / name)
+        assert picture.width > 800
+        assert len(picture.convert("RGB").getcolors(1 << 24)) > 100
+    found = json.loads(run("video", "info", demo / "pair.mp4", "--json").stdout)
+    assert found["num_frames"] > 60
+    assert (demo / "robot.rrd").stat().st_size > 50_000
+    assert json.loads((demo / "run.json").read_text())["seeds"] == {"demo": 0}
+
+
+def test_the_demo_repeats_with_its_seed_and_spares_other_folders(demo, tmp_path):
+    again = tmp_path / "again"
+    assert run("demo", "--out", again, "--tasks", 2, "--episodes", 2).returncode == 0
+    assert (again / "split.json").read_bytes() == (demo / "split.json").read_bytes()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    refused = run("demo", "--out", tmp_path / "mine")
+    assert refused.returncode == 2
+    assert "holds no earlier demo" in refused.stderr
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_info_is_json_and_only_json(demo):
+    done = run("data", "info", demo / "robot", "--json")
+    found = json.loads(done.stdout)
+    assert found["layout"] == "LeRobot v3.0"
+    assert found["num_episodes"] == 4
+    assert found["embodiment"] == "bimanual"
+    assert found["has_statistics"]
+    assert sorted(found["views"]) == ["left_wrist", "right_wrist", "third_person"]
+    assert sum(found["tasks"].values()) == 4
+
+
+def test_reading_a_dataset_never_imports_torch(demo):
+    script = (
+        "import sys; from hostbot.cli import main; "
+        f"code = main(['data', 'info', {str(demo / 'robot')!r}]); "
+        "sys.exit(code or (3 if 'torch' in sys.modules else 0))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0
+
+
+def test_statistics_are_written_once(demo):
+    refused = run("data", "stats", demo / "robot")
+    assert refused.returncode == 2
+    assert "--overwrite" in refused.stderr
+    done = run("data", "stats", demo / "robot", "--overwrite", "--json")
+    assert set(json.loads(done.stdout)["features"]) == {"observation.state", "action", "action.relative"}
+
+
+def test_view_draws_the_episodes_asked_for(demo, tmp_path):
+    done = run(
+        "data", "view", demo / "robot", "--out", tmp_path / "s.png", "--episodes", 3, 1, "--columns", 4
+    )
+    assert done.returncode == 0, done.stderr
+    assert Image.open(tmp_path / "s.png").height > 600
+    for wrong, sentence in (
+        (["--episodes", 9], "episode 9 was asked for"),
+        (["--columns", 0], "--columns"),
+        (["--out", "x.txt"], ".png"),
+    ):
+        refused = run("data", "view", demo / "robot", *wrong)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+
+
+def test_check_and_pairs_and_convert_from_the_command_line(demo, tmp_path):
+    assert "all sound" in run("data", "check", demo / "robot").stdout
+    done = run(
+        "data", "pairs", demo / "robot", "--human", demo / "human", "--out", tmp_path / "s.json", "--json"
+    )
+    counts = json.loads(done.stdout)["pairs"]
+    assert {(c["part"], c["demonstrations"]): c["pairs"] for c in counts}["train", "robot"] == 4
+    done = run("data", "convert", demo / "robot", tmp_path / "copy", "--size", 48, 48, "--json")
+    assert json.loads(done.stdout)["num_episodes"] == 4
+    assert (
+        json.loads(run("data", "info", tmp_path / "copy", "--json").stdout)["views"]["left_wrist"]["height"]
+        == 48
+    )
+
+
+def test_a_damaged_dataset_fails_the_check_with_exit_code_2(demo, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(demo / "robot", copy)
+    video = next(copy.glob("videos/**/*.mp4"))
+    content = bytearray(video.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    video.write_bytes(content)
+    done = run("data", "check", copy)
+    assert done.returncode == 2
+    assert video.name in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_cut_writes_what_the_model_sees(demo, tmp_path):
+    clip = next((demo / "videos").glob("*/phone.mp4"))
+    out = tmp_path / "cut.mp4"
+    assert run("video", "cut", clip, out, "--rate", 8, "--size", 64, 96).returncode == 0
+    found = json.loads(run("video", "info", out, "--json").stdout)
+    assert (found["height"], found["width"], found["fps"]) == (64, 96, 8)
+    assert "--overwrite" in run("video", "cut", clip, out).stderr
+    assert "even" in run("video", "cut", clip, tmp_path / "odd.mp4", "--size", 63, 96).stderr
+
+
+MISTAKES = [
+    (["dtaa"], "did you mean 'data'"),
+    (["data", "info", "/does/not/exist"], "does not exist"),
+    (["data", "info"], "DATASET"),
+    (["data", "frobnicate"], "frobnicate"),
+    (["data", "info", "x", "--jsn"], "--jsn"),
+    (["video", "info", "/dev/null"], "video"),
+    (["video", "info", __file__], "no video"),
+    (["video", "cut", __file__, "out.mp4"], "no video"),
+    (["demo", "--tasks", "0"], "got 0"),
+    (["demo", "--tasks", "many"], "many"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_mistakes_get_a_sentence_and_exit_code_2(arguments, sentence, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_page_of_help_reads(capsys):
+    import importlib
+
+    assert main([]) == 0
+    first_page = capsys.readouterr().out
+    assert all(group in first_page for group in GROUPS)
+    for group in GROUPS:
+        verbs = importlib.import_module(f"hostbot.cli.{group}").VERBS
+        for verb in verbs:
+            words = [group] if len(verbs) == 1 else [group, verb_name(verb)]
+            assert main([*words, "--help"]) == 0
+            page = capsys.readouterr().out
+            assert verb.__doc__.split()[0] in page
+            assert "{None}" not in page
+
+
+def test_an_unwritable_folder_is_told(demo, tmp_path):
+    target = tmp_path / "file"
+    target.write_text("in the way")
+    refused = run("data", "convert", demo / "robot", target / "below")
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr
+
+
+def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
+    out = tmp_path / "out"
+    big = tmp_path / "big"
+    assert run("demo", "--out", big, "--tasks", 2, "--episodes", 8).returncode == 0
+    process = subprocess.Popen(
+        [*HOSTBOT, "data", "convert", str(big / "robot"), str(out), "--size", "128", "128"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while (
+        not (out / "meta" / "info.json").exists()
+        or json.loads((out / "meta" / "info.json").read_text())["total_episodes"] < 2
+    ):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it ended before it could be interrupted"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode in (2, 130)
+    assert "--resume" in told
+    assert "Traceback" not in told
+    assert run("data", "check", out).returncode == 0
+    assert run("data", "convert", big / "robot", out, "--size", 128, 128, "--resume").returncode == 0
+    assert json.loads(run("data", "info", out, "--json").stdout)["num_episodes"] == 16
+
+
+def test_a_closed_pipe_is_no_error(demo):
+    command = f"{sys.executable} -m hostbot data info {demo / 'robot'} --json | head -c 20"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_debug_shows_the_traceback():
+    done = run("data", "info", "/does/not/exist", env={**os.environ, "HOSTBOT_DEBUG": "1"})
+    assert "Traceback" in done.stderr

@@ -1,0 +1,147 @@
+"""Rotations against scipy on random input and at the awkward places; relative actions as round trips."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.spatial.transform import Rotation
+
+from hostbot import geometry as g
+from hostbot.types import BadInput, bimanual, joint_space, single_arm
+
+# Angles that include gimbal lock, 180 degrees and neighbourhoods of both, beside ordinary ones.
+AWKWARD = [0.0, np.pi / 2, -np.pi / 2, np.pi, -np.pi, 1e-9, np.pi / 2 - 1e-7, np.pi - 1e-7, np.pi / 2 + 1e-4]
+angles = st.one_of(st.sampled_from(AWKWARD), st.floats(-np.pi, np.pi))
+eulers = st.tuples(angles, angles, angles).map(np.array)
+
+
+@given(eulers)
+@settings(max_examples=500, deadline=None)
+def test_euler_matrix_agrees_with_scipy(euler):
+    expected = Rotation.from_euler("xyz", euler).as_matrix()
+    np.testing.assert_allclose(g.euler_to_matrix(euler), expected, atol=1e-12)
+
+
+@given(eulers)
+@settings(max_examples=500, deadline=None)
+def test_every_form_returns_to_the_same_rotation(euler):
+    matrix = Rotation.from_euler("xyz", euler).as_matrix()
+    np.testing.assert_allclose(g.rot6d_to_matrix(g.matrix_to_rot6d(matrix)), matrix, atol=1e-12)
+    np.testing.assert_allclose(g.quaternion_to_matrix(g.matrix_to_quaternion(matrix)), matrix, atol=1e-12)
+    # At gimbal lock the angles are free but the rotation is not.
+    np.testing.assert_allclose(g.euler_to_matrix(g.matrix_to_euler(matrix)), matrix, atol=1e-12)
+
+
+@given(eulers)
+@settings(max_examples=300, deadline=None)
+def test_quaternion_agrees_with_scipy(euler):
+    rotation = Rotation.from_euler("xyz", euler)
+    expected = np.roll(rotation.as_quat(), 1)
+    ours = g.matrix_to_quaternion(rotation.as_matrix())
+    assert ours[0] >= 0
+    assert min(np.abs(ours - expected).max(), np.abs(ours + expected).max()) < 1e-9
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_half_turns_are_exact(axis):
+    vector = np.zeros(3)
+    vector[axis] = np.pi
+    matrix = Rotation.from_rotvec(vector).as_matrix()
+    np.testing.assert_allclose(g.quaternion_to_matrix(g.matrix_to_quaternion(matrix)), matrix, atol=1e-15)
+    assert g.rotation_angle(matrix) == pytest.approx(np.pi, abs=1e-12)
+
+
+@pytest.mark.parametrize("pitch", [np.pi / 2, -np.pi / 2])
+def test_gimbal_lock_in_float32_keeps_the_rotation(pitch):
+    rng = np.random.default_rng(0)
+    euler = np.stack([rng.uniform(-3, 3, 64), np.full(64, pitch), rng.uniform(-3, 3, 64)], -1)
+    matrix = g.euler_to_matrix(euler.astype(np.float32))
+    back = g.euler_to_matrix(g.matrix_to_euler(matrix))
+    assert back.dtype == np.float32
+    np.testing.assert_allclose(back, matrix, atol=1e-6)
+
+
+@given(st.floats(1e-6, np.pi - 1e-6), eulers)
+@settings(max_examples=200, deadline=None)
+def test_rotation_angle_is_the_rotvec_length(angle, euler):
+    axis = Rotation.from_euler("xyz", euler).as_matrix()[:, 0]
+    matrix = Rotation.from_rotvec(angle * axis).as_matrix()
+    assert g.rotation_angle(matrix) == pytest.approx(angle, abs=1e-8)
+
+
+@given(arrays(np.float64, (5, 6), elements=st.floats(-3, 3)))
+@settings(max_examples=300, deadline=None)
+def test_any_two_independent_columns_give_a_rotation(columns):
+    first, second = columns[:, :3], columns[:, 3:]
+    spread = np.linalg.norm(np.cross(first, second), axis=-1)
+    if (spread < 1e-3).any():
+        return
+    matrix = g.rot6d_to_matrix(columns)
+    np.testing.assert_allclose(
+        matrix @ np.swapaxes(matrix, -1, -2), np.broadcast_to(np.eye(3), matrix.shape), atol=1e-9
+    )
+    np.testing.assert_allclose(np.linalg.det(matrix), 1, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "bad", [np.zeros(6), np.array([1.0, 0, 0, 2, 0, 0]), np.array([np.nan, 0, 0, 0, 1, 0])]
+)
+def test_degenerate_rot6d_is_refused(bad):
+    with pytest.raises(BadInput, match="degenerate"):
+        g.rot6d_to_matrix(bad)
+
+
+def random_vectors(embodiment, shape, rng):
+    values = rng.normal(size=(*shape, embodiment.dim))
+    for part, place in embodiment.slices():
+        if part.kind == "rot6d":
+            values[..., place] = g.matrix_to_rot6d(
+                Rotation.random(int(np.prod(shape)), rng).as_matrix()
+            ).reshape(*shape, 6)
+    return values
+
+
+@pytest.mark.parametrize(
+    "embodiment",
+    [bimanual(), single_arm(), joint_space([f"j{i}" for i in range(14)], 50, ("top",))],
+    ids=lambda e: e.name,
+)
+def test_relative_actions_round_trip_and_vanish_at_the_reference(embodiment):
+    rng = np.random.default_rng(1)
+    actions, reference = random_vectors(embodiment, (7, 32), rng), random_vectors(embodiment, (7,), rng)
+    relative = g.to_relative(actions, reference, embodiment)
+    np.testing.assert_allclose(g.to_absolute(relative, reference, embodiment), actions, atol=1e-12)
+    still = g.to_relative(reference[:, None], reference, embodiment)[:, 0]
+    for part, place in embodiment.slices():
+        if part.kind == "gripper":
+            np.testing.assert_array_equal(still[:, place], reference[:, place])
+        elif part.kind == "rot6d":
+            np.testing.assert_allclose(still[:, place], np.tile([1, 0, 0, 0, 1, 0], (7, 1)), atol=1e-12)
+        else:
+            np.testing.assert_array_equal(still[:, place], 0)
+
+
+def test_relative_rotation_is_the_turn_in_the_base_frame():
+    embodiment = single_arm()
+    rng = np.random.default_rng(2)
+    reference, turn = Rotation.random(rng=rng), Rotation.random(rng=rng)
+    action = turn * reference  # turned about the base axes after the reference
+    vector = lambda r: np.concatenate([np.zeros(3), g.matrix_to_rot6d(r.as_matrix()), [0.3]])  # noqa: E731
+    relative = g.to_relative(vector(action)[None], vector(reference), embodiment)[0]
+    np.testing.assert_allclose(relative[3:9], g.matrix_to_rot6d(turn.as_matrix()), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["euler", "quaternion"])
+def test_rotation_forms_convert_and_return(kind):
+    embodiment = bimanual()
+    vectors = random_vectors(embodiment, (50,), np.random.default_rng(3))
+    other = g.with_rotations(embodiment, kind)
+    converted = g.convert_rotations(vectors, embodiment, kind)
+    assert converted.shape[-1] == other.dim
+    np.testing.assert_allclose(g.convert_rotations(converted, other, "rot6d"), vectors, atol=1e-9)
+
+
+def test_wrong_width_names_both_numbers():
+    with pytest.raises(BadInput, match="width 14.*20"):
+        g.to_relative(np.zeros((32, 14)), np.zeros(20), bimanual())
