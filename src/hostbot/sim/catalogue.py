@@ -97,7 +97,12 @@ class Split:
         """The tasks of one part: train, novel, mastered, comparison or all."""
         if which == "all":
             return self.train + self.novel
-        parts = {"train": self.train, "novel": self.novel, "mastered": self.mastered, "comparison": self.comparison}
+        parts = {
+            "train": self.train,
+            "novel": self.novel,
+            "mastered": self.mastered,
+            "comparison": self.comparison,
+        }
         if which not in parts:
             raise BadInput(f"there is no part {which!r} of the split; choose from {', '.join(parts)} or all")
         return parts[which]

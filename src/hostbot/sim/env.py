@@ -33,7 +33,7 @@ class EnvConfig:
 
     rate_hz: float = 16.0
     size: int = 96
-    seconds: float = 26.0
+    seconds: float = 20.0
     """An episode is cut off here."""
     views: tuple[str, ...] = VIEWS
     shadows: bool = False
@@ -150,6 +150,11 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         """The 20-d state now."""
         world = self._world()
         return world.body.vector(world.data).astype(np.float32)
+
+    @property
+    def success(self) -> bool:
+        """Whether the task has been done."""
+        return self._judge.success
 
     def observe(self) -> Observation:
         """What a policy gets."""

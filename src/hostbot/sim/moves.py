@@ -67,7 +67,11 @@ def choose_grip(
                 gap = np.linalg.norm((world.pose(other).pos - spot)[:2]) - shape.radius
                 crowd += max(0.0, 0.04 - gap) * 40
         return (
-            weight * turn + crowd + 2.0 * spot[0] - 2.0 * side * spot[1] + 0.2 * float(np.linalg.norm(spot - tool.pos))
+            weight * turn
+            + crowd
+            + 2.0 * spot[0]
+            - 2.0 * side * spot[1]
+            + 0.2 * float(np.linalg.norm(spot - tool.pos))
         )
 
     return min((grip for grip in grips if grip.style == style), key=cost)

@@ -43,4 +43,6 @@ class Task:
     def _begins(self, names: set[str]) -> set[tuple[str, ...]]:
         """How some of the things start, where it is not anywhere on the table and at zero."""
         nested = {(item, host) for item, host, _ in self.nested if item in names}
-        return nested | {(joint, f"{value:.3f}") for joint, value in self.joints if joint.split("/")[0] in names}
+        return nested | {
+            (joint, f"{value:.3f}") for joint, value in self.joints if joint.split("/")[0] in names
+        }

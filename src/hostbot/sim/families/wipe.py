@@ -18,7 +18,9 @@ def wipe(tool: Thing, surface: Thing, height: float, foils: tuple[Thing, ...]) -
     """The task of wiping one surface clean."""
     z = height - 0.006
     points = ((-0.038, 0.0, z), (0.038, 0.0, z), (-0.030, 0.0, z))
-    stroke = Path(frame=surface.name, points=points, carry=tool.name, yaw=0.0, flip=True, event="wipe", speed=0.5)
+    stroke = Path(
+        frame=surface.name, points=points, carry=tool.name, yaw=0.0, flip=True, event="wipe", speed=0.5
+    )
     return Task(
         name=f"wipe-{surface.name}-{tool.name}",
         family="wipe",
