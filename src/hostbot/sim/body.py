@@ -18,8 +18,13 @@ TIMESTEP = 1 / 256
 class Body(Protocol):
     """What acts in a scene: a robot or a person, both told what to do by bimanual vectors."""
 
-    limbs: tuple[str, ...]
-    hand_geoms: Mapping[str, frozenset[int]]
+    @property
+    def limbs(self) -> tuple[str, ...]:
+        """The limbs that are there."""
+
+    @property
+    def hand_geoms(self) -> Mapping[str, frozenset[int]]:
+        """The geoms with which each limb touches things."""
 
     def home_vector(self) -> Float[np.ndarray, " 20"]:
         """The vector of the waiting pose."""

@@ -118,4 +118,6 @@ def digest(train: Sequence[str], novel: Sequence[str]) -> str:
 def split() -> Split:
     """The committed split."""
     text = resources.files("hostbot.sim").joinpath("split.json").read_text()
-    return Split(**{key: tuple(v) if isinstance(v, list) else v for key, v in json.loads(text).items()})
+    raw = json.loads(text)
+    lists = {key: tuple(raw[key]) for key in ("train", "novel", "mastered", "comparison")}
+    return Split(**lists, sha256=raw["sha256"])

@@ -68,19 +68,14 @@ def run_trial(name: str, agent: str, seed: int) -> Trial:
             note = script.name
         actor = env.expert(script)
         idle = 0
-        for frame in range(limit):
-            if env.advance(actor.act()):
-                break
+        while env.frame < limit and idle <= env.config.rate_hz and not env.advance(actor.act()):
             idle += actor.finished
-            if idle > env.config.rate_hz:
-                break
     else:
         act = zero_agent(env) if agent == "zero" else random_agent(env, seed)
-        for frame in range(limit):
-            if env.advance(act()):
-                break
+        while env.frame < limit and not env.advance(act()):
+            pass
     return Trial(
-        task=name, family=one.family, agent=agent, seed=seed, success=env.success, frames=frame + 1, note=note
+        task=name, family=one.family, agent=agent, seed=seed, success=env.success, frames=env.frame, note=note
     )
 
 

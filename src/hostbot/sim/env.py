@@ -16,6 +16,7 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from hostbot.sim.actor import Actor, Pace
+from hostbot.sim.meddler import Meddler, add_meddler
 from hostbot.sim.render import Painter
 from hostbot.sim.robot import Robot, RobotConfig, add_robot
 from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
@@ -37,6 +38,8 @@ class EnvConfig:
     """An episode is cut off here."""
     views: tuple[str, ...] = VIEWS
     shadows: bool = False
+    disturb: bool = False
+    """A hand reaches in and pushes a thing aside while the robot works."""
     robot: RobotConfig = field(default_factory=RobotConfig)
     scene: SceneConfig = field(default_factory=SceneConfig)
     layout: Layout = field(default_factory=Layout)
@@ -54,6 +57,8 @@ def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
         main = str(rng.choice(["left", "right"]))
         spec = base_spec(config.scene)
         add_robot(spec, config.robot)
+        if config.disturb:
+            add_meddler(spec)
         shapes = add_things(spec, task, config.scene, replace(config.layout, main=main), rng)
         model = spec.compile()
         body = Robot(model, config.robot, 1 / config.rate_hz)
@@ -95,6 +100,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         self.action_space = spaces.Box(-1.0, 1.0, (20,), np.float32)
         self.world: World | None = None
         self._painter: Painter | None = None
+        self._meddler: Meddler | None = None
         self._seed = 0
 
     @property
@@ -111,7 +117,10 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         self.close()
         self.world, self.main = robot_world(self.task, self._seed, self.config)
         self._judge = Judge(self.task, self.config.rate_hz)
-        self._frame = 0
+        self.frame = 0
+        self._meddler = None
+        if self.config.disturb:
+            self._meddler = Meddler(self.task, self.world, seeded(self.task, self._seed, "meddler"))
         wording = seeded(self.task, self._seed, "wording")
         self.instruction = str(wording.choice(self.task.instructions))
         return self._observe(), {"instruction": self.instruction, "task": self.task.name}
@@ -122,7 +131,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         """One control period."""
         self.advance(action)
         done = self._judge.success
-        cut = self._frame >= self.config.seconds * self.config.rate_hz
+        cut = self.frame >= self.config.seconds * self.config.rate_hz
         return self._observe(), float(done), done, bool(cut and not done), {"success": done}
 
     def advance(self, action: Float[np.ndarray, " 20"]) -> bool:
@@ -131,8 +140,10 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         vector = np.asarray(action, float)
         if vector.shape != (20,) or not np.isfinite(vector).all():
             raise BadInput(f"an action is 20 finite numbers, got shape {vector.shape}")
+        if self._meddler is not None:
+            self._meddler.update(self.frame)
         world.step(vector)
-        self._frame += 1
+        self.frame += 1
         return self._judge.update(world)
 
     def _world(self) -> World:
@@ -163,7 +174,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
     def _observe(self) -> dict[str, Any]:
         return {**(self.pictures() if self.config.views else {}), "state": self.state()}
 
-    def render(self) -> Image:  # type: ignore[override]
+    def render(self) -> Image:
         """All views side by side."""
         return np.concatenate(list(self.pictures().values()), axis=1)
 

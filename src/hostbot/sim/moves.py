@@ -64,7 +64,7 @@ def choose_grip(
         crowd = 0.0
         for other, shape in world.shapes.items():
             if other != item and not shape.flat:
-                gap = np.linalg.norm((world.pose(other).pos - spot)[:2]) - shape.radius
+                gap = float(np.linalg.norm((world.pose(other).pos - spot)[:2])) - shape.radius
                 crowd += max(0.0, 0.04 - gap) * 40
         return (
             weight * turn

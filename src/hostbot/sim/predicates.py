@@ -215,6 +215,50 @@ class Nearer:
 
 
 @dataclass(frozen=True)
+class Capped:
+    """A lid lies on a pot's rim, let go of."""
+
+    lid: str
+    pot: str
+
+    def holds(self, world: World) -> bool:
+        """Near the pot's axis, at the height of its rim."""
+        offset = world.pose(self.lid).pos - world.pose(self.pot).pos
+        rim = world.shapes[self.pot].height
+        near = bool(np.hypot(offset[0], offset[1]) < 0.02)
+        return near and bool(abs(offset[2] - rim) < 0.012) and not world.in_hand(self.lid)
+
+
+@dataclass(frozen=True)
+class Threaded:
+    """A ring lies low around a peg, let go of."""
+
+    ring: str
+    peg: str
+
+    def holds(self, world: World) -> bool:
+        """The post within the ring's hole, the ring down."""
+        offset = world.pose(self.ring).pos - world.pose(self.peg).pos
+        around = bool(np.hypot(offset[0], offset[1]) < world.shapes[self.ring].inner)
+        return around and bool(offset[2] < 0.04) and not world.in_hand(self.ring)
+
+
+@dataclass(frozen=True)
+class Stands:
+    """A pen stands in a holder, let go of."""
+
+    pen: str
+    holder: str
+
+    def holds(self, world: World) -> bool:
+        """Its foot within the holder and near its floor, itself steep."""
+        pen, holder = world.pose(self.pen), world.pose(self.holder)
+        offset = pen.pos - holder.pos
+        inside = bool(np.hypot(offset[0], offset[1]) < world.shapes[self.holder].inner)
+        return inside and bool(offset[2] < 0.03 and pen.rot[2, 2] > 0.8) and not world.in_hand(self.pen)
+
+
+@dataclass(frozen=True)
 class All:
     """Several conditions at once."""
 

@@ -51,6 +51,7 @@ def home_pose(config: RobotConfig, limb: str) -> Pose:
     return Pose(np.array([x, y if limb == "left" else -y, z]), DOWN)
 
 
+Rgba = tuple[float, float, float, float]
 WHITE = (0.92, 0.92, 0.93, 1.0)
 DARK = (0.16, 0.17, 0.19, 1.0)
 ACCENT = {"left": (0.95, 0.55, 0.12, 1.0), "right": (0.15, 0.55, 0.85, 1.0)}
@@ -67,17 +68,13 @@ def _visual(body: mujoco.MjsBody, kind: mujoco.mjtGeom, rgba: tuple[float, ...],
 
 
 def _add_arm(spec: mujoco.MjSpec, config: RobotConfig, limb: str) -> None:
-    capsule, box, cylinder = (
-        mujoco.mjtGeom.mjGEOM_CAPSULE,
-        mujoco.mjtGeom.mjGEOM_BOX,
-        mujoco.mjtGeom.mjGEOM_CYLINDER,
-    )
+    capsule, cylinder = mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_CYLINDER
     side = 1.0 if limb == "left" else -1.0
     base = spec.worldbody.add_body(name=f"{limb}_base", pos=[0, side * config.base_y, 0])
     _visual(base, cylinder, DARK, size=[0.055, 0.03, 0], pos=[0, 0, 0.03])
     w1, w2 = config.wrist
-    # (offset from the parent's joint, axis, capsule drawn along the link)
-    links = (
+    # (offset from the parent's joint, axis, capsule drawn along the link, its colour)
+    links: tuple[tuple[list[float], list[float], tuple[list[float], list[float], float] | None, Rgba], ...] = (
         ([0, 0, 0.0], [0, 0, 1], ([0, 0, 0.03], [0, 0, config.shoulder_height], 0.042), WHITE),
         ([0, 0, config.shoulder_height], [0, 1, 0], ([0, 0, 0], [0, 0, config.upper_arm], 0.032), WHITE),
         ([0, 0, config.upper_arm], [0, 1, 0], ([0, 0, 0], [config.forearm, 0, 0], 0.028), WHITE),

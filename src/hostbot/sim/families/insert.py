@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostbot.sim.moves import Pick, Put
-from hostbot.sim.predicates import On
+from hostbot.sim.predicates import Stands
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, holder, marker, thing
-from hostbot.sim.world import World
 
 PENS = tuple(thing(colour, marker, "pen") for colour in ("red", "blue"))
 HOLDERS = tuple(thing(colour, holder) for colour in ("grey", "orange"))
-
-
-class Stands(On):
-    """A pen stands in a holder, let go of."""
-
-    def holds(self, world: World) -> bool:
-        """Its foot within the holder and near its floor, itself steep."""
-        pen, frame = world.pose(self.item), world.pose(self.support)
-        offset = pen.pos - frame.pos
-        inside = float((offset[:2] ** 2).sum()) < world.shapes[self.support].inner ** 2
-        return bool(inside and offset[2] < 0.03 and pen.rot[2, 2] > 0.8 and not world.in_hand(self.item))
 
 
 def insert(item: Thing, vessel: Thing, foils: tuple[Thing, ...]) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostbot.sim.moves import Pick, Put
-from hostbot.sim.predicates import At, On
+from hostbot.sim.predicates import At, Capped
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, lid, mat, pot, thing
 
@@ -47,17 +47,6 @@ def lid_off(top: Thing, vessel: Thing, target: Thing, foils: tuple[Thing, ...]) 
             f"Uncover the {vessel.words}; the {top.words} goes on the {target.words}.",
         ),
     )
-
-
-class Capped(On):
-    """A lid lies on a pot's rim, let go of."""
-
-    def holds(self, world):  # type: ignore[no-untyped-def]
-        """Near the pot's axis, at its rim."""
-        offset = world.pose(self.item).pos - world.pose(self.support).pos
-        rim = world.shapes[self.support].height
-        near = float((offset[:2] ** 2).sum()) < 0.02**2
-        return bool(near and abs(offset[2] - rim) < 0.012 and not world.in_hand(self.item))
 
 
 def tasks() -> Iterator[Task]:

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from hostbot.sim.moves import Pick, Put
-from hostbot.sim.predicates import On
+from hostbot.sim.predicates import Threaded
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, peg, ring, thing
-from hostbot.sim.world import World
 
 RINGS = tuple(thing(colour, ring) for colour in ("red", "blue", "yellow"))
 PEGS = tuple(thing(colour, peg) for colour in ("green", "white", "orange"))
-
-
-class Threaded(On):
-    """A ring lies low around a peg, let go of."""
-
-    def holds(self, world: World) -> bool:
-        """The post within the ring's hole, the ring down."""
-        offset = world.pose(self.item).pos - world.pose(self.support).pos
-        hole = world.shapes[self.item].inner
-        around = bool(np.hypot(offset[0], offset[1]) < hole)
-        return around and bool(offset[2] < 0.04) and not world.in_hand(self.item)
 
 
 def ring_on(item: Thing, post: Thing, foils: tuple[Thing, ...]) -> Task:

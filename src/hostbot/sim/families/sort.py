@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostbot.sim.moves import Pick, Put
+from hostbot.sim.moves import Move, Pick, Put
 from hostbot.sim.predicates import All, Inside
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, apple, block, bowl, box, plum, thing
@@ -28,7 +28,7 @@ SPOTS = ((0.0, 0.024), (0.0, -0.024))
 def sort(moves: tuple[tuple[Thing, Thing], ...], foils: tuple[Thing, ...]) -> Task:
     """The task of putting each thing into the vessel named with it."""
     family = "gather" if len({vessel.name for _, vessel in moves}) == 1 else "sort"
-    script = []
+    script: list[Move] = []
     for (item, vessel), (x, y) in zip(moves, SPOTS, strict=True):
         spot = (x, y, 0.02) if family == "gather" else (0.0, 0.0, 0.02)
         script += [Pick(item=item.name), Put(item=item.name, frame=vessel.name, at=spot)]

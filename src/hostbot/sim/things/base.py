@@ -85,6 +85,26 @@ class Builder:
     def __init__(self, spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, look: Look) -> None:
         self.spec, self.body, self.name, self.look = spec, body, name, look
         self.s = look.size
+        self.sides = 6 if look.unseen else 8
+        if look.unseen:
+            self._pattern()
+
+    def _pattern(self) -> None:
+        """Stripes or checks in two shades of the thing's colour."""
+        marks = ("mjBUILTIN_CHECKER", "mjBUILTIN_GRADIENT")
+        builtin = getattr(mujoco.mjtBuiltin, marks[int(self.look.rng.integers(2))])
+        other = [c * 0.45 + 0.25 for c in self.look.rgb]
+        self.spec.add_texture(
+            name=f"{self.name}/pattern",
+            type=mujoco.mjtTexture.mjTEXTURE_CUBE,
+            builtin=builtin,
+            rgb1=list(self.look.rgb),
+            rgb2=other,
+            width=16,
+            height=16 * 6,
+        )
+        material = self.spec.add_material(name=f"{self.name}/pattern")
+        material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = f"{self.name}/pattern"
 
     def free(self) -> None:
         """Let the thing move."""
@@ -103,6 +123,9 @@ class Builder:
             "condim": 3,
             "solref": [0.012, 1.0],
         }
+        if self.look.unseen and "rgba" not in kw and not kw.get("ghost"):
+            settings["material"] = f"{self.name}/pattern"
+            settings["rgba"] = (1.0, 1.0, 1.0, 1.0)
         settings.update(kw)
         if settings.pop("ghost", False):
             settings.update(contype=0, conaffinity=0, mass=0.0, group=1)
@@ -147,11 +170,11 @@ class Builder:
         args = {"fromto": [*start, *end], "size": [radius, 0, 0], **kw}
         self._geom(mujoco.mjtGeom.mjGEOM_CAPSULE, body, args)
 
-    def wall(self, radius: float, z: float, height: float, thick: float, sides: int = 8, **kw: Any) -> None:
+    def wall(self, radius: float, z: float, height: float, thick: float, **kw: Any) -> None:
         """An upright ring of boxes, its outer faces ``radius`` from the middle."""
-        half = radius * np.tan(np.pi / sides)
-        for k in range(sides):
-            phi = 2 * np.pi * k / sides
+        half = radius * np.tan(np.pi / self.sides)
+        for k in range(self.sides):
+            phi = 2 * np.pi * k / self.sides
             middle = radius - thick / 2
             pos = [middle * np.cos(phi), middle * np.sin(phi), z + height / 2]
             quat = [np.cos(phi / 2), 0, 0, np.sin(phi / 2)]
@@ -203,7 +226,7 @@ def thing(colour: str, kind: Kind, noun: str | None = None) -> Thing:
     return Thing(name=f"{colour}_{noun or kind.__name__}", kind=kind, colour=colour)
 
 
-def rim(radius: float, height: float, thick: float, sides: int = 8) -> tuple[Grip, ...]:
+def rim(radius: float, height: float, thick: float, sides: int) -> tuple[Grip, ...]:
     """Grips across the wall of a vessel, one for each side."""
     grips = []
     for k in range(sides):

@@ -163,8 +163,8 @@ def ring(b: Builder) -> Shape:
     r, h = 0.038 * b.s, 0.020 * b.s
     b.wall(r, 0.0, h, 0.010, density=300)
     grips = []
-    for k in range(8):
-        phi = np.pi * k / 4
+    for k in range(b.sides):
+        phi = 2 * np.pi * k / b.sides
         at = ((r - 0.005) * np.cos(phi), (r - 0.005) * np.sin(phi), h * 0.55)
         grips.append(Grip(at=at, yaw=phi, width=0.010, spare=0.03))
     return Shape(radius=r * 1.05, height=h, grips=tuple(grips), floor=h, inner=r - 0.010)

@@ -19,7 +19,7 @@ def cup(b: Builder) -> Shape:
     b.wall(r * 1.015, h * 0.72, h * 0.16, 0.003, ghost=True, rgba=b.rgba(0.55 if b.look.unseen else 1.35))
     yaws = (0.0, ACROSS / 2, ACROSS, -ACROSS / 2)
     around = tuple(Grip(at=(0, 0, h * 0.55), yaw=a, width=2 * r, spare=0.018, style="around") for a in yaws)
-    return Shape(radius=r * 1.08, height=h, grips=(*rim(r, h, 0.004), *around), floor=0.006, inner=r - 0.005)
+    return Shape(radius=r * 1.08, height=h, grips=(*rim(r, h, 0.004, b.sides), *around), floor=0.006, inner=r - 0.005)
 
 
 def _bowl(b: Builder, r: float, h: float) -> Shape:
@@ -28,7 +28,7 @@ def _bowl(b: Builder, r: float, h: float) -> Shape:
     b.cylinder(r * 0.6, 0.0035, [0, 0, 0.0035], density=700)
     b.wall(r, 0.008, h - 0.008, 0.005, density=350)
     b.wall(r * 1.02, h - 0.008, 0.006, 0.006, ghost=True, rgba=b.rgba(0.6 if b.look.unseen else 1.3))
-    return Shape(radius=r * 1.08, height=h, grips=rim(r, h, 0.005), floor=0.011, inner=r - 0.006)
+    return Shape(radius=r * 1.08, height=h, grips=rim(r, h, 0.005, b.sides), floor=0.011, inner=r - 0.006)
 
 
 def bowl(b: Builder) -> Shape:
@@ -50,7 +50,7 @@ def _pot(b: Builder, r: float, h: float) -> Shape:
             [0.008, 0.014, 0.004], [side * (r + 0.008), 0, h - 0.008], density=300, rgba=(0.12, 0.12, 0.13, 1)
         )
     # The two walls that carry the handles are no place for a jaw.
-    grips = tuple(g for k, g in enumerate(rim(r, h, 0.005)) if k % 4 != 0)
+    grips = tuple(g for k, g in enumerate(rim(r, h, 0.005, b.sides)) if 2 * k % b.sides != 0)
     return Shape(radius=r + 0.018, height=h, grips=grips, floor=0.006, inner=r - 0.006)
 
 
