@@ -1,0 +1,249 @@
+"""One interpreter of scripts for both bodies: the robot's expert and the human demonstrator.
+
+It reads the simulator's state, follows each keyframe with bounded speed and acceleration, repeats a
+move that failed, and notes when every event happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from hostbot.sim.keys import Goal, Key, closing_yaw, resolve, tool_rotation
+from hostbot.sim.pose import Pose, axis_angle, rotate
+from hostbot.sim.robot import LIMBS, pack, unpack
+from hostbot.sim.task import Task
+from hostbot.sim.world import World
+from hostbot.types import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How a body moves: speeds, and for a person the wavering between them."""
+
+    speed: float = 0.50
+    """Metres a second between keyframes."""
+    acceleration: float = 2.2
+    turn: float = 3.2
+    """Radians a second."""
+    dwell: float = 1.0
+    """Factor on the time spent at keyframes."""
+    pause: float = 0.0
+    """Chance of a stop at a keyframe."""
+    pause_seconds: tuple[float, float] = (0.2, 0.8)
+    detour: float = 0.0
+    """Sideways swing of free motion, in metres."""
+    feint: float = 0.0
+    """Chance to reach for a thing, draw back and reach again."""
+    wander: float = 0.0
+    """How much the speed of each keyframe varies, as a factor of exp(normal)."""
+    tries: int = 3
+
+
+class Dropped(Exception):
+    """What was to be carried has slipped from the hand."""
+
+
+class Actor:
+    """Carries out a task's script in a world, one bimanual vector at a time."""
+
+    def __init__(
+        self, task: Task, world: World, main: str, pace: Pace, rng: np.random.Generator, rounds: int = 3
+    ) -> None:
+        self.task, self.world, self.pace, self.rng = task, world, pace, rng
+        self._roles = {"main": main, "other": "right" if main == "left" else "left"}
+        self._home, self._home_open = unpack(world.body.home_vector())
+        self._command = dict(self._home)
+        self._openings = dict(self._home_open)
+        self._speed = 0.0
+        self._rounds = rounds
+        self.frame = 0
+        self.events: list[Event] = []
+        self.finished = False
+        self._steps = self._run()
+
+    def limb(self, role: str) -> str:
+        """The limb that plays a role."""
+        return self._roles[role]
+
+    def act(self) -> Float[np.ndarray, " 20"]:
+        """The next vector; the waiting pose once the script is over."""
+        vector = next(self._steps)
+        self.frame += 1
+        return vector
+
+    def _run(self) -> Iterator[Float[np.ndarray, " 20"]]:
+        for attempt in range(self._rounds):
+            if attempt:
+                self._note("again")
+            with contextlib.suppress(Dropped):
+                yield from self._script()
+            yield from self._go_home()
+            for _ in range(10):
+                if self.task.success.holds(self.world):
+                    break
+                yield self._vector()
+            if self.task.success.holds(self.world):
+                break
+        self.finished = True
+        while True:
+            yield self._vector()
+
+    def _script(self) -> Iterator[Float[np.ndarray, " 20"]]:
+        for move in self.task.script:
+            for _ in range(self.pace.tries):
+                for key in move.keys(self):
+                    yield from self._follow(key)
+                if move.achieved(self):
+                    break
+
+    def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:
+        if self.task.success.holds(self.world) and any(self.world.in_hand(t.name) for t in self.task.things):
+            yield from self._stay(1.0)
+            return
+        goals = {role: Goal(frame="home") for role in ("main", "other") if self._moved(role)}
+        if goals:
+            yield from self._follow(Key(goals=goals, event="done", near=0.05))
+
+    def _moved(self, role: str) -> bool:
+        limb = self.limb(role)
+        return bool(np.linalg.norm(self._command[limb].pos - self._home[limb].pos) > 0.01)
+
+    def _note(self, name: str) -> None:
+        if name:
+            self.events.append(Event(name=name, frame=self.frame))
+
+    def _vector(self) -> Float[np.ndarray, " 20"]:
+        return pack(self._command, self._openings)
+
+    def _stay(self, seconds: float) -> Iterator[Float[np.ndarray, " 20"]]:
+        for _ in range(round(seconds * self.world.rate_hz)):
+            yield self._vector()
+
+    def _follow(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
+        for role, opening in key.grips.items():
+            self._openings[self.limb(role)] = opening
+        if key.goals:
+            if key.event == "contact" and self.rng.random() < self.pace.feint:
+                yield from self._feint(key)
+            yield from self._travel(key)
+        self._note(key.event)
+        dwell = key.dwell * self.pace.dwell
+        if key.event and self.rng.random() < self.pace.pause:
+            dwell += self.rng.uniform(*self.pace.pause_seconds)
+        yield from self._stay(dwell)
+
+    def _feint(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
+        before = dict(self._command)
+        for part in (0.6, 0.0):
+            for limb in [self.limb(role) for role in key.goals]:
+                role = next(r for r in key.goals if self.limb(r) == limb)
+                full = self._target(key.goals[role], limb, before[limb])
+                middle = Pose(before[limb].pos + part * (full.pos - before[limb].pos), full.rot)
+                yield from self._approach({limb: middle}, 1.0, 0.01)
+
+    def _travel(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
+        speed = (
+            float(np.exp(self.rng.normal(0, self.pace.wander))) * key.speed if self.pace.wander else key.speed
+        )
+        fixed: dict[str, Pose] = {}
+        begin = dict(self._command)
+        swing = self._swing(key, begin)
+        limit = int(12 * self.world.rate_hz)
+        lag = 0
+        for _ in range(limit):
+            targets = {}
+            for role, goal in key.goals.items():
+                limb = self.limb(role)
+                if goal.fixed or goal.frame == "home" or goal.frame == "table":
+                    if limb not in fixed:
+                        fixed[limb] = self._target(goal, limb, begin[limb])
+                    targets[limb] = fixed[limb]
+                else:
+                    targets[limb] = self._target(goal, limb, self._command[limb])
+            left = self._advance(targets, speed, swing, begin)
+            yield self._vector()
+            self._check_held(key)
+            if left < key.near:
+                lag += 1
+                if self._tracking(targets) < key.near + 0.004 or lag > 5:
+                    return
+
+    def _check_held(self, key: Key) -> None:
+        for role, goal in key.goals.items():
+            if goal.carry and not self.world.in_hand(goal.carry):
+                tool = self.world.body.pose(self.world.data, self.limb(role))
+                if np.linalg.norm(self.world.pose(goal.carry).pos - tool.pos) > 0.15:
+                    raise Dropped(goal.carry)
+
+    def _swing(self, key: Key, begin: dict[str, Pose]) -> np.ndarray:
+        if not self.pace.detour or key.event not in ("approach", "carry", "done"):
+            return np.zeros(3)
+        out = self.rng.normal(0, self.pace.detour, 3)
+        out[2] = abs(out[2])
+        return out
+
+    def _approach(
+        self, targets: dict[str, Pose], speed: float, near: float
+    ) -> Iterator[Float[np.ndarray, " 20"]]:
+        begin = dict(self._command)
+        for _ in range(200):
+            left = self._advance(targets, speed, np.zeros(3), begin)
+            yield self._vector()
+            if left < near:
+                return
+
+    def _target(self, goal: Goal, limb: str, command: Pose) -> Pose:
+        if goal.frame == "home":
+            return self._home[limb]
+        if goal.frame == "table" and np.isnan(goal.at[0]):
+            height = max(goal.height or 0.0, command.pos[2])
+            rot = tool_rotation(closing_yaw(command), goal.tilt) if goal.tilt else command.rot
+            return Pose(np.array([command.pos[0], command.pos[1], height]), rot)
+        tool = self.world.body.pose(self.world.data, limb)
+        return resolve(goal, self.world, tool, command)
+
+    def _tracking(self, targets: dict[str, Pose]) -> float:
+        world = self.world
+        return max(
+            float(np.linalg.norm(world.body.pose(world.data, limb).pos - self._command[limb].pos))
+            for limb in targets
+        )
+
+    def _advance(
+        self, targets: dict[str, Pose], speed: float, swing: np.ndarray, begin: dict[str, Pose]
+    ) -> float:
+        """Move every commanded pose one period towards its target; the longest distance left."""
+        dt = 1 / self.world.rate_hz
+        top = self.pace.speed * speed
+        gaps = {limb: float(np.linalg.norm(t.pos - self._command[limb].pos)) for limb, t in targets.items()}
+        longest = max(gaps.values())
+        self._speed = min(
+            top, self._speed + self.pace.acceleration * dt, np.sqrt(2 * self.pace.acceleration * longest)
+        )
+        step = self._speed * dt
+        turning = 0.0
+        for limb, target in targets.items():
+            command = self._command[limb]
+            share = 1.0 if gaps[limb] < 1e-9 else min(1.0, step * (gaps[limb] / longest) / gaps[limb])
+            pos = command.pos + share * (target.pos - command.pos)
+            if swing.any() and gaps[limb] > 0.05:
+                whole = float(np.linalg.norm(target.pos - begin[limb].pos)) + 1e-9
+                pos = pos + swing * np.sin(np.pi * min(1.0, gaps[limb] / whole)) * share
+            axis, angle = axis_angle(target.rot @ command.rot.T)
+            turn = min(abs(angle), self.pace.turn * dt * min(1.0, speed))
+            self._command[limb] = Pose(pos, rotate(axis, np.sign(angle) * turn) @ command.rot)
+            turning = max(turning, abs(angle) - turn)
+        return max(longest - step, 0.0) + (0.05 * turning if turning > 0.05 else 0.0)
+
+
+def roles_of(events: list[Event]) -> tuple[str, ...]:
+    """Names of events in order, repeats dropped: the shape of an execution."""
+    return tuple(event.name for i, event in enumerate(events) if i == 0 or events[i - 1].name != event.name)
+
+
+__all__ = ["LIMBS", "Actor", "Pace", "roles_of"]

@@ -1,0 +1,191 @@
+"""The robot's environment: gymnasium outside, ``hostbot.types.Observation`` for policies.
+
+An action is the 20-d bimanual vector (``hostbot.types.bimanual``): absolute tool poses in the robot's
+base frame and jaw openings in metres, sixteen times a second.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Float
+
+from hostbot.sim.actor import Actor, Pace
+from hostbot.sim.meddler import Meddler, add_meddler
+from hostbot.sim.render import Painter
+from hostbot.sim.robot import Robot, RobotConfig, add_robot
+from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
+from hostbot.sim.task import Task
+from hostbot.sim.world import World
+from hostbot.types import BadInput, Embodiment, Image, Observation, bimanual
+
+VIEWS = ("left_wrist", "right_wrist", "third_person")
+HOLD_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig:
+    """Rate, picture size and looks of the robot's environment."""
+
+    rate_hz: float = 16.0
+    size: int = 96
+    seconds: float = 20.0
+    """An episode is cut off here."""
+    views: tuple[str, ...] = VIEWS
+    shadows: bool = False
+    disturb: bool = False
+    """A hand reaches in and pushes a thing aside while the robot works."""
+    robot: RobotConfig = field(default_factory=RobotConfig)
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    layout: Layout = field(default_factory=Layout)
+
+
+def seeded(task: Task, seed: int, what: str) -> np.random.Generator:
+    """A generator that depends on the task, the seed and what it is for."""
+    return np.random.default_rng([seed, zlib.crc32(task.name.encode()), zlib.crc32(what.encode())])
+
+
+def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
+    """A fresh world for a task, not yet done, and the limb that is to act in it."""
+    rng = seeded(task, seed, "robot scene")
+    for _ in range(20):
+        main = str(rng.choice(["left", "right"]))
+        spec = base_spec(config.scene)
+        add_robot(spec, config.robot)
+        if config.disturb:
+            add_meddler(spec)
+        shapes = add_things(spec, task, config.scene, replace(config.layout, main=main), rng)
+        model = spec.compile()
+        body = Robot(model, config.robot, 1 / config.rate_hz)
+        world = World(model, body, shapes, config.rate_hz, dict(task.joints))
+        if not task.success.holds(world):
+            return world, main
+    raise BadInput(f"task {task.name!r} is already done in every scene that was tried")
+
+
+class Judge:
+    """Asks that a task's predicate hold for half a second without a break."""
+
+    def __init__(self, task: Task, rate_hz: float) -> None:
+        self._task, self._need = task, round(HOLD_SECONDS * rate_hz)
+        self._count = 0
+        self.success = False
+
+    def update(self, world: World) -> bool:
+        """Look at the world after a step; whether the task is done."""
+        self._count = self._count + 1 if self._task.success.holds(world) else 0
+        self.success = self.success or self._count >= self._need
+        return self.success
+
+
+class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
+    """One task as a gymnasium environment: reward 1 and the end when it is done."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 16}  # noqa: RUF012 (gymnasium's own convention)
+    render_mode = "rgb_array"
+
+    def __init__(self, task: Task, config: EnvConfig | None = None) -> None:
+        self.task, self.config = task, config or EnvConfig()
+        size, c = self.config.size, self.config
+        if 256 % c.rate_hz:
+            raise BadInput(f"rate {c.rate_hz} Hz does not divide the physics rate of 256 Hz")
+        pictures = {view: spaces.Box(0, 255, (size, size, 3), np.uint8) for view in c.views}
+        state = spaces.Box(-np.inf, np.inf, (20,), np.float32)
+        self.observation_space = spaces.Dict({**pictures, "state": state})
+        self.action_space = spaces.Box(-1.0, 1.0, (20,), np.float32)
+        self.world: World | None = None
+        self._painter: Painter | None = None
+        self._meddler: Meddler | None = None
+        self._seed = 0
+
+    @property
+    def embodiment(self) -> Embodiment:
+        """What the action vector means."""
+        return bimanual(self.config.rate_hz, self.config.views)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A new scene; the same seed gives the same scene, frame for frame."""
+        super().reset(seed=seed)
+        self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        self.close()
+        self.world, self.main = robot_world(self.task, self._seed, self.config)
+        self._judge = Judge(self.task, self.config.rate_hz)
+        self.frame = 0
+        self._meddler = None
+        if self.config.disturb:
+            self._meddler = Meddler(self.task, self.world, seeded(self.task, self._seed, "meddler"))
+        wording = seeded(self.task, self._seed, "wording")
+        self.instruction = str(wording.choice(self.task.instructions))
+        return self._observe(), {"instruction": self.instruction, "task": self.task.name}
+
+    def step(
+        self, action: Float[np.ndarray, " 20"]
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """One control period."""
+        self.advance(action)
+        done = self._judge.success
+        cut = self.frame >= self.config.seconds * self.config.rate_hz
+        return self._observe(), float(done), done, bool(cut and not done), {"success": done}
+
+    def advance(self, action: Float[np.ndarray, " 20"]) -> bool:
+        """Physics and judgement without pictures; whether the task is done."""
+        world = self._world()
+        vector = np.asarray(action, float)
+        if vector.shape != (20,) or not np.isfinite(vector).all():
+            raise BadInput(f"an action is 20 finite numbers, got shape {vector.shape}")
+        if self._meddler is not None:
+            self._meddler.update(self.frame)
+        world.step(vector)
+        self.frame += 1
+        return self._judge.update(world)
+
+    def _world(self) -> World:
+        if self.world is None:
+            raise BadInput("call reset before step")
+        return self.world
+
+    def pictures(self) -> dict[str, Image]:
+        """All views now."""
+        if self._painter is None:
+            self._painter = Painter(self._world().model, self.config.size, self.config.shadows)
+        return self._painter.draw(self._world().data, self.config.views)
+
+    def state(self) -> Float[np.ndarray, " 20"]:
+        """The 20-d state now."""
+        world = self._world()
+        return world.body.vector(world.data).astype(np.float32)
+
+    @property
+    def success(self) -> bool:
+        """Whether the task has been done."""
+        return self._judge.success
+
+    def observe(self) -> Observation:
+        """What a policy gets."""
+        return Observation(views=self.pictures(), state=self.state(), instruction=self.instruction)
+
+    def _observe(self) -> dict[str, Any]:
+        return {**(self.pictures() if self.config.views else {}), "state": self.state()}
+
+    def render(self) -> Image:
+        """All views side by side."""
+        return np.concatenate(list(self.pictures().values()), axis=1)
+
+    def expert(self, task: Task | None = None) -> Actor:
+        """The scripted expert of this task, or of another one that the scene affords."""
+        rng = seeded(self.task, self._seed, "expert")
+        pace = Pace(speed=0.50 * float(np.exp(rng.normal(0, 0.12))), wander=0.08)
+        return Actor(task or self.task, self._world(), self.main, pace, rng)
+
+    def close(self) -> None:
+        """Give the pictures' memory back."""
+        if self._painter is not None:
+            self._painter.close()
+            self._painter = None

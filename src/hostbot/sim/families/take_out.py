@@ -1,0 +1,52 @@
+"""Take a thing out of a vessel, or off another one, and put it on a mat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostbot.sim.moves import Pick, Put
+from hostbot.sim.predicates import At
+from hostbot.sim.task import Task
+from hostbot.sim.things import Thing, apple, block, bowl, can, mat, plate, thing
+
+INSIDE = (
+    (thing("red", apple), thing("white", bowl), 0.012),
+    (thing("green", apple), thing("blue", bowl), 0.012),
+    (thing("yellow", block), thing("white", bowl), 0.012),
+)
+ON = (
+    (thing("red", block), thing("green", block), 0.0405),
+    (thing("blue", block), thing("yellow", block), 0.0405),
+    (thing("orange", can), thing("white", plate), 0.0085),
+    (thing("purple", block), thing("cyan", plate), 0.0085),
+)
+MATS = (thing("green", mat), thing("purple", mat))
+
+
+def take(
+    family: str, item: Thing, host: Thing, height: float, target: Thing, foils: tuple[Thing, ...]
+) -> Task:
+    """The task of moving one thing from its host to one mat."""
+    out = "out of" if family == "take_out" else "off"
+    return Task(
+        name=f"{family}-{item.name}-{host.name}-{target.name}",
+        family=family,
+        things=(item, host, target),
+        foils=foils,
+        nested=((item.name, host.name, height),),
+        script=(Pick(item=item.name), Put(item=item.name, frame=target.name)),
+        success=At(item.name, target.name),
+        instructions=(
+            f"Take the {item.words} {out} the {host.words} and put it on the {target.words}.",
+            f"Move the {item.words} from the {host.words} to the {target.words}.",
+            f"Get the {item.words} {out} the {host.words}; it goes on the {target.words}.",
+        ),
+    )
+
+
+def tasks() -> Iterator[Task]:
+    """Out of bowls and off other things, onto either mat."""
+    for family, triples in (("take_out", INSIDE), ("unstack", ON)):
+        for item, host, height in triples:
+            for k, target in enumerate(MATS):
+                yield take(family, item, host, height, target, (MATS[1 - k],))

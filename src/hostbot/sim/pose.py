@@ -1,0 +1,125 @@
+"""Rigid poses as the scripts need them: compose, invert, level, and step towards.
+
+A tool's frame has z along the approach, out of the gripper, and y along the closing direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+Vec3 = Float[np.ndarray, " 3"]
+Rot3 = Float[np.ndarray, "3 3"]
+
+
+def rot_x(angle: float) -> Rot3:
+    """Rotation about x."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
+
+
+def rot_y(angle: float) -> Rot3:
+    """Rotation about y."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]])
+
+
+def rot_z(angle: float) -> Rot3:
+    """Rotation about z."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+
+
+DOWN: Rot3 = np.array([[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
+"""A tool that points straight down and closes along the world's y."""
+
+
+def quat_of(rot: Rot3) -> Float[np.ndarray, " 4"]:
+    """Unit quaternion (w, x, y, z) of a rotation matrix, w never negative."""
+    w = np.sqrt(max(0.0, 1.0 + rot[0, 0] + rot[1, 1] + rot[2, 2])) / 2
+    x = np.sqrt(max(0.0, 1.0 + rot[0, 0] - rot[1, 1] - rot[2, 2])) / 2
+    y = np.sqrt(max(0.0, 1.0 - rot[0, 0] + rot[1, 1] - rot[2, 2])) / 2
+    z = np.sqrt(max(0.0, 1.0 - rot[0, 0] - rot[1, 1] + rot[2, 2])) / 2
+    biggest = int(np.argmax((w, x, y, z)))
+    if biggest == 0:
+        q = np.array([w, rot[2, 1] - rot[1, 2], rot[0, 2] - rot[2, 0], rot[1, 0] - rot[0, 1]])
+        q[1:] /= 4 * w
+    elif biggest == 1:
+        q = np.array([rot[2, 1] - rot[1, 2], x, rot[0, 1] + rot[1, 0], rot[0, 2] + rot[2, 0]])
+        q[[0, 2, 3]] /= 4 * x
+    elif biggest == 2:
+        q = np.array([rot[0, 2] - rot[2, 0], rot[0, 1] + rot[1, 0], y, rot[1, 2] + rot[2, 1]])
+        q[[0, 1, 3]] /= 4 * y
+    else:
+        q = np.array([rot[1, 0] - rot[0, 1], rot[0, 2] + rot[2, 0], rot[1, 2] + rot[2, 1], z])
+        q[[0, 1, 2]] /= 4 * z
+    q = q / np.linalg.norm(q)
+    return -q if q[0] < 0 else q
+
+
+def rot6d(rot: Rot3) -> Float[np.ndarray, " 6"]:
+    """The first two columns of a rotation, one after the other."""
+    return np.concatenate([rot[:, 0], rot[:, 1]])
+
+
+def rot_of_6d(six: Float[np.ndarray, " 6"]) -> Rot3:
+    """The rotation nearest to six numbers, by Gram-Schmidt; six zeros mean a tool that points down."""
+    a, b = np.asarray(six[:3], float), np.asarray(six[3:], float)
+    if np.linalg.norm(a) < 1e-6 or np.linalg.norm(np.cross(a, b)) < 1e-9:
+        return DOWN
+    x = a / np.linalg.norm(a)
+    y = b - x * (x @ b)
+    y = y / np.linalg.norm(y)
+    return np.stack([x, y, np.cross(x, y)], axis=1)
+
+
+def angle_of(rot: Rot3) -> float:
+    """How far a rotation turns, in radians."""
+    return float(np.arccos(np.clip((np.trace(rot) - 1) / 2, -1.0, 1.0)))
+
+
+def axis_angle(rot: Rot3) -> tuple[Vec3, float]:
+    """Unit axis and angle of a rotation."""
+    q = quat_of(rot)
+    n = float(np.linalg.norm(q[1:]))
+    if n < 1e-9:
+        return np.array([0.0, 0.0, 1.0]), 0.0
+    return q[1:] / n, 2 * float(np.arctan2(n, q[0]))
+
+
+def rotate(axis: Vec3, angle: float) -> Rot3:
+    """Rodrigues' rotation about a unit axis."""
+    k = np.array([[0, -axis[2], axis[1]], [axis[2], 0, -axis[0]], [-axis[1], axis[0], 0]])
+    out: Rot3 = np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k)
+    return out
+
+
+def wrap(angle: float, period: float = 2 * np.pi) -> float:
+    """An angle brought into [-period/2, period/2)."""
+    return float((angle + period / 2) % period - period / 2)
+
+
+@dataclass(frozen=True)
+class Pose:
+    """A rigid transform: where a frame is and how it is turned."""
+
+    pos: Vec3
+    rot: Rot3
+
+    def __matmul__(self, other: Pose) -> Pose:
+        return Pose(self.pos + self.rot @ other.pos, self.rot @ other.rot)
+
+    def inverse(self) -> Pose:
+        """The transform that undoes this one."""
+        return Pose(-self.rot.T @ self.pos, self.rot.T)
+
+    @property
+    def yaw(self) -> float:
+        """Heading of the frame's x axis about the world's z."""
+        return float(np.arctan2(self.rot[1, 0], self.rot[0, 0]))
+
+    def level(self) -> Pose:
+        """The same place and heading, upright."""
+        return Pose(self.pos, rot_z(self.yaw))

@@ -1,0 +1,269 @@
+"""What counts as done: predicates on physical state, which the environment asks to hold for half a second.
+
+Every relation between things also asks that no hand touches what was put down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hostbot.sim.world import World
+
+
+class Predicate(Protocol):
+    """A condition on the world now."""
+
+    def holds(self, world: World) -> bool:
+        """Whether the condition is met."""
+
+
+def _standing(world: World, name: str, limit: float = 0.35) -> bool:
+    return bool(world.pose(name).rot[2, 2] > np.cos(limit))
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A thing lies in a vessel (or a drawer's box), let go of."""
+
+    item: str
+    vessel: str
+    mark: str = ""
+
+    def holds(self, world: World) -> bool:
+        """Near the vessel's axis, above its floor, below its rim."""
+        shape, item = world.shapes[self.vessel], world.shapes[self.item]
+        frame = world.pose(self.mark or self.vessel)
+        centre = world.pose(self.item).pos + world.pose(self.item).rot @ np.array([0, 0, item.height / 2])
+        local = frame.inverse().rot @ (centre - frame.pos)
+        if shape.sides != (0.0, 0.0) and not self.mark:
+            within = abs(local[0]) < shape.sides[0] and abs(local[1]) < shape.sides[1]
+        else:
+            within = bool(np.hypot(local[0], local[1]) < shape.inner)
+        deep = 0.0 < local[2] < shape.height + 0.25 * item.height
+        low = bool(world.pose(self.item).pos[2] < frame.pos[2] + shape.height)
+        return bool(
+            within and deep and low and _standing(world, self.vessel) and not world.in_hand(self.item)
+        )
+
+
+@dataclass(frozen=True)
+class On:
+    """A thing rests on another, let go of."""
+
+    item: str
+    support: str
+    reach: float = 1.0
+    """How far from the middle it may be, in radii of the support."""
+    standing: bool = False
+
+    def holds(self, world: World) -> bool:
+        """In contact, above the support and near its middle."""
+        shape = world.shapes[self.support]
+        base, item = world.pose(self.support), world.pose(self.item)
+        radius = shape.inner if shape.inner else shape.radius
+        offset = item.pos - base.pos
+        rises = offset[2] > 0.6 * shape.floor - 0.004 and offset[2] < shape.floor + 0.03
+        over = bool(np.hypot(offset[0], offset[1]) < self.reach * radius)
+        free = not world.in_hand(self.item)
+        settled = world.touching(self.item, self.support) and _standing(world, self.support)
+        upright = not self.standing or _standing(world, self.item)
+        return bool(rises and over and free and settled and upright)
+
+
+@dataclass(frozen=True)
+class At:
+    """A thing stands on a patch of the table, let go of."""
+
+    item: str
+    mat: str
+    slack: float = 0.0
+
+    def holds(self, world: World) -> bool:
+        """Its middle over the patch and itself on the table."""
+        offset = world.pose(self.item).pos - world.pose(self.mat).pos
+        near = bool(np.hypot(offset[0], offset[1]) < world.shapes[self.mat].radius + self.slack)
+        return near and bool(abs(offset[2]) < 0.02) and not world.in_hand(self.item)
+
+
+DIRECTIONS = {"left": (0.0, 1.0), "right": (0.0, -1.0), "front": (-1.0, 0.0), "behind": (1.0, 0.0)}
+"""Sides of a landmark as the one who sits at the table sees them."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A thing stands on the table next to a landmark, on one side of it, let go of."""
+
+    item: str
+    landmark: str
+    side: str
+
+    def holds(self, world: World) -> bool:
+        """Within a hand's breadth of the landmark and within 40 degrees of the side."""
+        offset = (world.pose(self.item).pos - world.pose(self.landmark).pos)[:2]
+        gap = np.linalg.norm(offset) - world.shapes[self.item].radius - world.shapes[self.landmark].radius
+        along = float(offset @ np.array(DIRECTIONS[self.side])) / (float(np.linalg.norm(offset)) + 1e-9)
+        low = world.pose(self.item).pos[2] < 0.02
+        return bool(gap < 0.06 and along > np.cos(np.radians(40)) and low and not world.in_hand(self.item))
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A thing is held up in the air."""
+
+    item: str
+    height: float = 0.06
+
+    def holds(self, world: World) -> bool:
+        """High above the table, in a hand and touching nothing else."""
+        high = world.pose(self.item).pos[2] > self.height
+        others = [b for a, b in world.contacts if a == self.item and not b.startswith("hand:")]
+        return bool(high and world.in_hand(self.item) and "table" not in others)
+
+
+@dataclass(frozen=True)
+class HeldBy:
+    """A thing is held up by both hands at once."""
+
+    item: str
+
+    def holds(self, world: World) -> bool:
+        """Every hand touches it."""
+        return all((self.item, f"hand:{limb}") in world.contacts for limb in ("left", "right"))
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A part has moved past a fraction of its range."""
+
+    name: str
+    above: float | None = None
+    below: float | None = None
+
+    def holds(self, world: World) -> bool:
+        """Compare with the joint's limits."""
+        low, high = world.joint_range(self.name)
+        fraction = (world.joint(self.name) - low) / (high - low)
+        if self.above is not None and fraction < self.above:
+            return False
+        return self.below is None or fraction <= self.below
+
+
+@dataclass(frozen=True)
+class Pressed:
+    """These buttons were pressed, in this order, and no other."""
+
+    order: tuple[str, ...]
+
+    def holds(self, world: World) -> bool:
+        """Compare with what the buttons remember."""
+        return tuple(world.pressed) == self.order
+
+
+@dataclass(frozen=True)
+class Wiped:
+    """Every stain of a surface is gone."""
+
+    surface: str
+
+    def holds(self, world: World) -> bool:
+        """Count the stains."""
+        return len(world.wiped.get(self.surface, ())) == world.stains(self.surface)
+
+
+@dataclass(frozen=True)
+class Toppled:
+    """A thing lies on its side."""
+
+    item: str
+
+    def holds(self, world: World) -> bool:
+        """More than sixty degrees from upright, not held."""
+        return bool(world.pose(self.item).rot[2, 2] < 0.5) and not world.in_hand(self.item)
+
+
+@dataclass(frozen=True)
+class Over:
+    """A cover stands over a thing, let go of."""
+
+    cover: str
+    item: str
+    limit: float = 0.03
+
+    def holds(self, world: World) -> bool:
+        """Middles close together, the cover not beside but above."""
+        cover, item = world.pose(self.cover), world.pose(self.item)
+        near = np.linalg.norm((cover.pos - item.pos)[:2]) < self.limit
+        above = cover.pos[2] > item.pos[2] - 0.004
+        return bool(near and above and cover.rot[2, 2] > 0.9 and not world.in_hand(self.cover))
+
+
+@dataclass(frozen=True)
+class Nearer:
+    """A thing has come closer to whoever sits at the table than it was, and lies there let go of."""
+
+    item: str
+    by: float
+
+    def holds(self, world: World) -> bool:
+        """Compare with where it started."""
+        moved = world.start[self.item].pos[0] - world.pose(self.item).pos[0]
+        low = abs(world.pose(self.item).pos[2] - world.start[self.item].pos[2]) < 0.02
+        return bool(moved > self.by and low) and not world.in_hand(self.item)
+
+
+@dataclass(frozen=True)
+class Capped:
+    """A lid lies on a pot's rim, let go of."""
+
+    lid: str
+    pot: str
+
+    def holds(self, world: World) -> bool:
+        """Near the pot's axis, at the height of its rim."""
+        offset = world.pose(self.lid).pos - world.pose(self.pot).pos
+        rim = world.shapes[self.pot].height
+        near = bool(np.hypot(offset[0], offset[1]) < 0.02)
+        return near and bool(abs(offset[2] - rim) < 0.012) and not world.in_hand(self.lid)
+
+
+@dataclass(frozen=True)
+class Threaded:
+    """A ring lies low around a peg, let go of."""
+
+    ring: str
+    peg: str
+
+    def holds(self, world: World) -> bool:
+        """The post within the ring's hole, the ring down."""
+        offset = world.pose(self.ring).pos - world.pose(self.peg).pos
+        around = bool(np.hypot(offset[0], offset[1]) < world.shapes[self.ring].inner)
+        return around and bool(offset[2] < 0.04) and not world.in_hand(self.ring)
+
+
+@dataclass(frozen=True)
+class Stands:
+    """A pen stands in a holder, let go of."""
+
+    pen: str
+    holder: str
+
+    def holds(self, world: World) -> bool:
+        """Its foot within the holder and near its floor, itself steep."""
+        pen, holder = world.pose(self.pen), world.pose(self.holder)
+        offset = pen.pos - holder.pos
+        inside = bool(np.hypot(offset[0], offset[1]) < world.shapes[self.holder].inner)
+        return inside and bool(offset[2] < 0.03 and pen.rot[2, 2] > 0.8) and not world.in_hand(self.pen)
+
+
+@dataclass(frozen=True)
+class All:
+    """Several conditions at once."""
+
+    parts: tuple[Predicate, ...]
+
+    def holds(self, world: World) -> bool:
+        """Every one of them."""
+        return all(part.holds(world) for part in self.parts)

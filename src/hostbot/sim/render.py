@@ -1,0 +1,69 @@
+"""Low-poly pictures, fast on a CPU: one GL context a process, no shadows, no multisampling.
+
+The scene graph is filled once a step and only the camera changes between views.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+
+from hostbot.types import Image
+
+os.environ.setdefault("MUJOCO_GL", "egl")
+
+_context: dict[int, mujoco.GLContext] = {}
+MAX_SIZE = 1024
+
+
+def _current() -> mujoco.GLContext:
+    pid = os.getpid()
+    if pid not in _context:
+        _context[pid] = mujoco.GLContext(MAX_SIZE, MAX_SIZE)
+        _context[pid].make_current()
+    return _context[pid]
+
+
+class Painter:
+    """Draws the cameras of one compiled model."""
+
+    def __init__(self, model: mujoco.MjModel, size: int, shadows: bool = False) -> None:
+        _current()
+        self._model, self.size = model, size
+        self._scene = mujoco.MjvScene(model, maxgeom=600)
+        flags = self._scene.flags
+        flags[mujoco.mjtRndFlag.mjRND_SHADOW] = shadows
+        for off in ("mjRND_REFLECTION", "mjRND_SKYBOX", "mjRND_HAZE", "mjRND_FOG"):
+            flags[getattr(mujoco.mjtRndFlag, off)] = False
+        self._option = mujoco.MjvOption()
+        self._camera = mujoco.MjvCamera()
+        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        self._perturb = mujoco.MjvPerturb()
+        self._gl = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
+        self._rect = mujoco.MjrRect(0, 0, size, size)
+
+    def draw(self, data: mujoco.MjData, cameras: Sequence[str]) -> dict[str, Image]:
+        """One square picture for each named camera."""
+        everything = mujoco.mjtCatBit.mjCAT_ALL
+        pictures: dict[str, Image] = {}
+        for i, name in enumerate(cameras):
+            self._camera.fixedcamid = self._model.camera(name).id
+            if i == 0:
+                mujoco.mjv_updateScene(
+                    self._model, data, self._option, self._perturb, self._camera, everything, self._scene
+                )
+            else:
+                mujoco.mjv_updateCamera(self._model, data, self._camera, self._scene)
+            mujoco.mjr_render(self._rect, self._scene, self._gl)
+            picture = np.empty((self.size, self.size, 3), np.uint8)
+            mujoco.mjr_readPixels(picture, None, self._rect, self._gl)
+            pictures[name] = picture[::-1].copy()
+        return pictures
+
+    def close(self) -> None:
+        """Give the GL objects back."""
+        self._gl.free()
