@@ -375,7 +375,11 @@ class Cascade:
 
     def _observe(self, start: int) -> Callable[[], None]:
         """Cache the state's cross-attention keys and the observation; take the first localisation step."""
-        stream, model, sigmas = self._localisation_stream(start, observation=True), self.model, self._sigmas["p"]
+        stream, model, sigmas = (
+            self._localisation_stream(start, observation=True),
+            self.model,
+            self._sigmas["p"],
+        )
 
         def run() -> None:
             state = model.proprio.in_float32(self._proprio)[:, None].to(model.video.dtype)
@@ -393,7 +397,11 @@ class Cascade:
 
     def _localise(self, start: int) -> Callable[[], None]:
         """The other localisation steps, and what the samples say together."""
-        stream, codec, sigmas = self._localisation_stream(start, False), self.model.localisation, self._sigmas["p"]
+        stream, codec, sigmas = (
+            self._localisation_stream(start, False),
+            self.model.localisation,
+            self._sigmas["p"],
+        )
 
         def run() -> None:
             state = self._p_samples

@@ -13,8 +13,6 @@ import numpy as np
 
 from hostbot.types import Image
 
-os.environ.setdefault("MUJOCO_GL", "egl")
-
 _context: dict[int, mujoco.GLContext] = {}
 MAX_SIZE = 1024
 

@@ -74,7 +74,9 @@ def _add_arm(spec: mujoco.MjSpec, config: RobotConfig, limb: str) -> None:
     _visual(base, cylinder, DARK, size=[0.055, 0.03, 0], pos=[0, 0, 0.03])
     w1, w2 = config.wrist
     # (offset from the parent's joint, axis, capsule drawn along the link, its colour)
-    links: tuple[tuple[list[float], list[float], tuple[list[float], list[float], float] | None, Rgba], ...] = (
+    links: tuple[
+        tuple[list[float], list[float], tuple[list[float], list[float], float] | None, Rgba], ...
+    ] = (
         ([0, 0, 0.0], [0, 0, 1], ([0, 0, 0.03], [0, 0, config.shoulder_height], 0.042), WHITE),
         ([0, 0, config.shoulder_height], [0, 1, 0], ([0, 0, 0], [0, 0, config.upper_arm], 0.032), WHITE),
         ([0, 0, config.upper_arm], [0, 1, 0], ([0, 0, 0], [config.forearm, 0, 0], 0.028), WHITE),
