@@ -197,7 +197,9 @@ def picture(pair: Pair, predicted: np.ndarray, p: np.ndarray, out: Path, view: i
     sheet.save(out, optimize=True)
 
 
-def evaluate(model: HostModel, codec: LatentCodec, pair: Pair, config: CascadeConfig) -> tuple[dict[str, Any], Any]:
+def evaluate(
+    model: HostModel, codec: LatentCodec, pair: Pair, config: CascadeConfig
+) -> tuple[dict[str, Any], Any]:
     """Errors of one cycle from noise, and the frames it predicts."""
     cascade = Cascade(model, config, batch=len(pair.targets.p))
     cascade.instruct(pair.context.text)
@@ -233,7 +235,9 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("docs/overfit.png"))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--keep", type=Path, help="a folder for the trained model and VAE; used again if it is there")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the trained model and VAE; used again if it is there"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -277,7 +281,9 @@ def main() -> None:
             ),
         },
         "options": {
-            "steps_4_10_10": evaluate(model, codec, pair, CascadeConfig(steps_p=4, steps_o=10, steps_a=10))[0],
+            "steps_4_10_10": evaluate(model, codec, pair, CascadeConfig(steps_p=4, steps_o=10, steps_a=10))[
+                0
+            ],
             "steps_1_4_4": evaluate(model, codec, pair, CascadeConfig(steps_p=1, steps_o=4, steps_a=4))[0],
             "one_localisation": evaluate(model, codec, pair, CascadeConfig(num_localisations=1))[0],
         },

@@ -137,7 +137,7 @@ class Stats:
         if self.horizon < 1:
             raise BadInput(f"--horizon must be at least 1, got {self.horizon}")
         config = StatsConfig(horizon=self.horizon, **({"clean": None} if self.keep_static else {}))
-        with progress("statistics (two passes)", 2 * len(source)) as tick:
+        with progress("statistics (three passes)", 3 * len(source)) as tick:
             found = compute_statistics(source, config, embodiment=self._embodiment(source), tick=tick)
         save_statistics(found, target, overwrite=self.overwrite)
         if self.json:

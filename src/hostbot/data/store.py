@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64, Shaped
 
 from hostbot.data.files import Files
 from hostbot.data.index import EpisodeIndex, read_index
@@ -114,8 +114,8 @@ class Dataset:
             index=index, length=int(self.index.length[index]), instruction=tasks[0], tasks=tasks
         )
 
-    def rows(self, index: int, names: Sequence[str]) -> Mapping[str, Float32[np.ndarray, "N _"]]:
-        """Numeric features of a whole episode, float32, always two-dimensional."""
+    def rows(self, index: int, names: Sequence[str]) -> Mapping[str, Shaped[np.ndarray, "N _"]]:
+        """Numeric features of a whole episode, in their own types, always two-dimensional."""
         self._check_episode(index)
         self._own()
         for name in names:
