@@ -61,7 +61,8 @@ def test_round_trip_of_three_views_twenty_episodes_five_tasks(tmp_path: Path) ->
     for e in episodes:
         rows = dataset.rows(e.number, list(e.rows))
         for name in e.rows:
-            np.testing.assert_array_equal(rows[name], e.rows[name].astype(np.float32))
+            assert rows[name].dtype == e.rows[name].dtype
+            np.testing.assert_array_equal(rows[name], e.rows[name])
         assert [dataset.tasks[i] for i in dataset.frame_tasks(e.number)] == e.tasks
         assert dataset.events(e.number) == e.events
         for view in VIEWS:

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from hostbot.types import DataError
+from hostbot.video import crc32
 
 SIDECAR = "meta/hostbot"
 MANIFEST = f"{SIDECAR}/manifest.json"
@@ -78,15 +79,6 @@ def parse_json(raw: bytes, path: Path) -> dict[str, Any]:
             f"{path} must hold a JSON object, not a {type(value).__name__}; restore it from a copy"
         )
     return value
-
-
-def file_crc32(path: Path) -> int:
-    """CRC-32 of a file, a megabyte at a time."""
-    crc = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return crc
 
 
 def manifest_bytes(files: dict[str, tuple[int, int]]) -> bytes:
@@ -163,7 +155,7 @@ class Files:
         if key in _verified:
             return path
         with reading(path):
-            intact = stat.st_size == size and file_crc32(path) == crc
+            intact = stat.st_size == size and crc32(path) == crc
         if not intact:
             raise DataError(
                 f"{path} differs from the checksum recorded when it was written; "
