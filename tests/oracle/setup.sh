@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 venv=${1:-.venv-oracle}
 stamp="$venv/.complete-0.4.4-2"
 [ -e "$stamp" ] && exit 0
-"${PYTHON:-python3}" -m venv "$venv"
+"${PYTHON:-.venv/bin/python}" -m venv "$venv"
 pip="$venv/bin/python -m pip --disable-pip-version-check -q install"
 $pip -r requirements/oracle.txt
 $pip --no-deps "torchvision==0.28.0" "torchcodec==0.13.0" "lerobot==0.4.4"

@@ -58,6 +58,7 @@ class Cut:
         from hostbot.video import VideoWriter, open_video, resample_times
 
         check_target(self.out, self.rate, self.overwrite)
+        check_side(self.size)
         with open_video(self.path, threads=2, folder_fps=self.folder_fps) as reader:
             indices = reader.indices_at(resample_times(reader.info.duration_s, self.rate))
             with (
@@ -94,6 +95,7 @@ class Record:
         from hostbot.video import LiveVideo, VideoWriter, is_live
 
         check_target(self.out, self.rate, self.overwrite)
+        check_side(self.size)
         if not is_live(self.source):
             raise BadInput(f"{self.source} is no camera or stream; `hostbot video cut` reads a file")
         if not 0 < self.seconds <= 24 * 3600:
@@ -118,11 +120,21 @@ class Record:
 
 
 def check_target(out: Path, rate: float, overwrite: bool) -> None:
-    """Refuse to replace a file unasked, and rates that are none."""
+    """Refuse to replace a file unasked, other containers, and rates that are none."""
+    if out.suffix.lower() not in (".mp4", ".m4v", ".mov"):
+        raise BadInput(f"an mp4 is written, so its name should end in .mp4, not {out.name!r}")
+    if out.is_dir():
+        raise BadInput(f"{out} is a folder; name a file")
     if out.exists() and not overwrite:
         raise BadInput(f"{out} exists; pass --overwrite to replace it")
     if not 0 < rate <= 1000:
         raise BadInput(f"--rate must be above 0 and at most 1000 Hz, got {rate:g}")
+
+
+def check_side(size: tuple[int, int]) -> None:
+    """Refuse sizes no encoder takes."""
+    if not all(2 <= side <= 8192 and side % 2 == 0 for side in size):
+        raise BadInput(f"--size must be two even numbers from 2 to 8192, got {size[0]} {size[1]}")
 
 
 VERBS = (Info, Cut, Record)

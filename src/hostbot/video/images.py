@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -140,6 +141,8 @@ class WebpReader(Reader):
         ends = np.cumsum([self._duration_ms(index) for index in range(num_frames)]) / 1000
         self._times_s = np.concatenate([[0.0], ends[:-1]])
         self._info = _info(self._picture.size[::-1], "webp", num_frames, num_frames / float(ends[-1]))
+        steady = np.ptp(np.diff(ends, prepend=0.0)) < 1e-9
+        self._info = replace(self._info, is_variable_rate=not steady)
 
     def _duration_ms(self, index: int) -> int:
         self._show(index)
