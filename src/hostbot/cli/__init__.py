@@ -22,6 +22,7 @@ GROUPS = {
     "demo": "see what hostbot does, on this machine, in one command",
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
+    "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2

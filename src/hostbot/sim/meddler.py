@@ -21,13 +21,19 @@ def add_meddler(spec: mujoco.MjSpec) -> None:
     body = spec.worldbody.add_body(name="meddler", mocap=True, pos=AWAY)
     box, capsule = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CAPSULE
     skin, sleeve = [0.80, 0.60, 0.48, 1], [0.35, 0.15, 0.40, 1]
-    body.add_geom(name="meddler", type=box, size=[0.026, 0.030, 0.022], rgba=skin, friction=[0.4, 0.01, 0.001])
+    body.add_geom(
+        name="meddler", type=box, size=[0.026, 0.030, 0.022], rgba=skin, friction=[0.4, 0.01, 0.001]
+    )
     ghost = {"contype": 0, "conaffinity": 0}
     for k in range(4):
         y = -0.021 + 0.014 * k
-        body.add_geom(type=capsule, fromto=[-0.024, y, -0.012, -0.024, y, 0.014], size=[0.008, 0, 0], rgba=skin, **ghost)
+        body.add_geom(
+            type=capsule, fromto=[-0.024, y, -0.012, -0.024, y, 0.014], size=[0.008, 0, 0], rgba=skin, **ghost
+        )
     body.add_geom(type=capsule, fromto=[0.03, 0, 0.0, 0.09, 0, 0.04], size=[0.020, 0, 0], rgba=skin, **ghost)
-    body.add_geom(type=capsule, fromto=[0.10, 0, 0.05, 0.36, 0, 0.16], size=[0.032, 0, 0], rgba=sleeve, **ghost)
+    body.add_geom(
+        type=capsule, fromto=[0.10, 0, 0.05, 0.36, 0, 0.16], size=[0.032, 0, 0], rgba=sleeve, **ghost
+    )
 
 
 class Meddler:
@@ -35,7 +41,11 @@ class Meddler:
 
     def __init__(self, task: Task, world: World, rng: np.random.Generator) -> None:
         self._world, self._rng = world, rng
-        movable = [t.name for t in task.things if world.model.body(t.name).jntnum[0] == 1 and not world.shapes[t.name].flat]
+        movable = [
+            t.name
+            for t in task.things
+            if world.model.body(t.name).jntnum[0] == 1 and not world.shapes[t.name].flat
+        ]
         self.target = movable[0] if movable else ""
         self._id = int(world.model.body_mocapid[world.model.body("meddler").id])
         self._start = int(rng.integers(4, 9))
@@ -61,7 +71,13 @@ class Meddler:
         begin[2] = HEIGHT
         data = world.data
         data.mocap_quat[self._id] = quat_of(rot_z(0.0))
-        stops = [begin + [0.35, 0, 0.25], begin + [0, 0, 0.10], begin, begin + push, begin + push + [0.35, 0, 0.25]]
+        stops = [
+            begin + [0.35, 0, 0.25],
+            begin + [0, 0, 0.10],
+            begin,
+            begin + push,
+            begin + push + [0.35, 0, 0.25],
+        ]
         path: list[np.ndarray] = []
         for a, b, steps in zip(stops, stops[1:], (5, 3, 8, 5), strict=False):
             path += [a + (b - a) * (k + 1) / steps for k in range(steps)]

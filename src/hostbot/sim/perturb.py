@@ -39,7 +39,9 @@ def relit(scene: SceneConfig, rng: np.random.Generator) -> SceneConfig:
     """Darker or brighter, tinted, from another side."""
     level = float(rng.choice([rng.uniform(0.45, 0.65), rng.uniform(1.25, 1.5)]))
     tint = _rgb(rng.uniform(0.65, 1.0, 3))
-    place = _rgb(np.array([rng.uniform(-0.5, 1.0), rng.choice([-1, 1]) * rng.uniform(0.4, 1.0), rng.uniform(0.6, 1.4)]))
+    place = _rgb(
+        np.array([rng.uniform(-0.5, 1.0), rng.choice([-1, 1]) * rng.uniform(0.4, 1.0), rng.uniform(0.6, 1.4)])
+    )
     return replace(scene, light=level, light_rgb=tint, light_pos=place, hue=0.10)
 
 

@@ -59,7 +59,9 @@ def progress(
     return np.interp(np.arange(length_a), knots_a, values), np.interp(np.arange(length_b), knots_b, values)
 
 
-def correspondence(robot: Sequence[Event], demo: Sequence[Event], num_robot: int, num_demo: int) -> Correspondence:
+def correspondence(
+    robot: Sequence[Event], demo: Sequence[Event], num_robot: int, num_demo: int
+) -> Correspondence:
     """The true frame maps between a robot execution and a demonstration, eq:alignment_map."""
     knots_robot, knots_demo = knots(robot, demo, num_robot, num_demo)
     to_demo = np.rint(np.interp(np.arange(num_robot), knots_robot, knots_demo)).astype(np.int64)

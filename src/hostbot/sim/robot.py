@@ -74,7 +74,9 @@ def _add_arm(spec: mujoco.MjSpec, config: RobotConfig, limb: str) -> None:
     _visual(base, cylinder, DARK, size=[0.055, 0.03, 0], pos=[0, 0, 0.03])
     w1, w2 = config.wrist
     # (offset from the parent's joint, axis, capsule drawn along the link, its colour)
-    links: tuple[tuple[list[float], list[float], tuple[list[float], list[float], float] | None, Rgba], ...] = (
+    links: tuple[
+        tuple[list[float], list[float], tuple[list[float], list[float], float] | None, Rgba], ...
+    ] = (
         ([0, 0, 0.0], [0, 0, 1], ([0, 0, 0.03], [0, 0, config.shoulder_height], 0.042), WHITE),
         ([0, 0, config.shoulder_height], [0, 1, 0], ([0, 0, 0], [0, 0, config.upper_arm], 0.032), WHITE),
         ([0, 0, config.upper_arm], [0, 1, 0], ([0, 0, 0], [config.forearm, 0, 0], 0.028), WHITE),
@@ -155,6 +157,9 @@ def _kinematics(config: RobotConfig) -> mujoco.MjModel:
     return spec.compile()
 
 
+_HOMES: dict[RobotConfig, Float[np.ndarray, " q"]] = {}
+
+
 class Inverse:
     """Poses to joint targets with mink, within joint ranges and velocity limits."""
 
@@ -175,7 +180,9 @@ class Inverse:
             mink.VelocityLimit(model, {f"{limb}_j{i + 1}": config.velocity_limits[i] for limb, i in names}),
         ]
         self.joints = np.array([model.joint(f"{limb}_j{i + 1}").qposadr[0] for limb, i in names])
-        self._home = self._solve_home(model)
+        if config not in _HOMES:
+            _HOMES[config] = self._solve_home(model)
+        self._home = _HOMES[config]
 
     def _solve_home(self, model: mujoco.MjModel) -> Float[np.ndarray, " q"]:
         q = np.zeros(model.nq)

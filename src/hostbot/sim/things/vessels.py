@@ -19,7 +19,9 @@ def cup(b: Builder) -> Shape:
     b.wall(r * 1.015, h * 0.72, h * 0.16, 0.003, ghost=True, rgba=b.rgba(0.55 if b.look.unseen else 1.35))
     yaws = (0.0, ACROSS / 2, ACROSS, -ACROSS / 2)
     around = tuple(Grip(at=(0, 0, h * 0.55), yaw=a, width=2 * r, spare=0.018, style="around") for a in yaws)
-    return Shape(radius=r * 1.08, height=h, grips=(*rim(r, h, 0.004, b.sides), *around), floor=0.006, inner=r - 0.005)
+    return Shape(
+        radius=r * 1.08, height=h, grips=(*rim(r, h, 0.004, b.sides), *around), floor=0.006, inner=r - 0.005
+    )
 
 
 def _bowl(b: Builder, r: float, h: float) -> Shape:
