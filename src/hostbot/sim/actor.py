@@ -95,6 +95,9 @@ class Actor:
 
     def _script(self) -> Iterator[Float[np.ndarray, " 20"]]:
         for move in self.task.script:
+            unless = getattr(move, "unless", None)
+            if unless is not None and unless.holds(self.world):
+                continue
             for _ in range(self.pace.tries):
                 for key in move.keys(self):
                     yield from self._follow(key)

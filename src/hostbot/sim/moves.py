@@ -14,6 +14,7 @@ import numpy as np
 
 from hostbot.sim.keys import Goal, Key, closing_yaw, nearest_half_turn
 from hostbot.sim.pose import wrap
+from hostbot.sim.predicates import Predicate
 from hostbot.sim.robot import MAX_OPENING
 from hostbot.sim.things import Grip
 from hostbot.sim.world import World
@@ -89,6 +90,8 @@ class Pick:
     height: float | None = None
     style: str = ""
     """A named way of holding, where the thing has several."""
+    unless: Predicate | None = None
+    """Leave it out where this holds already."""
     straight: bool = False
     """Only grips that need hardly any turn of the wrist, so that the tool can tip forward."""
 
@@ -133,6 +136,8 @@ class Put:
     square: bool = False
     flip: bool = False
     release: bool = True
+    unless: Predicate | None = None
+    """Leave it out where this holds already."""
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Over, down, open, up."""
@@ -178,8 +183,8 @@ def let_go(stage: Stage, role: str, width: float = 0.03) -> list[Key]:
     opening = min(MAX_OPENING, world.body.opening(world.data, limb) + width)
     up = Goal(frame="table", at=_here(stage, role), height=clear(world) + 0.04, fixed=True)
     return [
-        Key(grips={role: opening}, event="release", dwell=0.2),
-        Key(goals={role: up}, event="retreat", near=0.02),
+        Key(grips={role: opening}, event="release", dwell=0.25),
+        Key(goals={role: up}, event="retreat", near=0.02, speed=0.7),
     ]
 
 

@@ -105,7 +105,7 @@ class Beside:
         offset = (world.pose(self.item).pos - world.pose(self.landmark).pos)[:2]
         gap = np.linalg.norm(offset) - world.shapes[self.item].radius - world.shapes[self.landmark].radius
         along = float(offset @ np.array(DIRECTIONS[self.side])) / (float(np.linalg.norm(offset)) + 1e-9)
-        low = world.pose(self.item).pos[2] < 0.02
+        low = world.pose(self.item).pos[2] < 0.02 and _standing(world, self.landmark)
         return bool(gap < 0.06 and along > np.cos(np.radians(40)) and low and not world.in_hand(self.item))
 
 

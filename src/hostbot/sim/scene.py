@@ -122,6 +122,7 @@ def place(
     shapes: Mapping[str, Shape],
     near: Sequence[str],
     across: Sequence[str],
+    free: Sequence[tuple[str, float, float, float]],
     layout: Layout,
     rng: np.random.Generator,
 ) -> dict[str, tuple[float, float, float]]:
@@ -138,9 +139,31 @@ def place(
             if spot is None:
                 break
             spots[name] = spot
-        if len(spots) == len(shapes):
+        if len(spots) == len(shapes) and _is_free(spots, shapes, near, free, sign):
             return spots
     raise BadInput(f"no room on the table for {', '.join(order)}; use fewer or smaller things")
+
+
+def _is_free(
+    spots: Mapping[str, tuple[float, float, float]],
+    shapes: Mapping[str, Shape],
+    near: Sequence[str],
+    free: Sequence[tuple[str, float, float, float]],
+    sign: float,
+) -> bool:
+    """Whether every spot to be kept free is on the table, in reach, and clear of things not in ``near``."""
+    for name, dx, dy, radius in free:
+        x, y, yaw = spots[name]
+        if shapes[name].yaws[1] < np.pi:
+            dx, dy = dx * np.cos(yaw) - dy * np.sin(yaw), dx * np.sin(yaw) + dy * np.cos(yaw)
+        x, y = x + dx, y + dy
+        if not 0.15 < x < 0.46 or not -0.12 < y * sign < 0.29:
+            return False
+        for other, (ox, oy, _) in spots.items():
+            if other != name and np.hypot(x - ox, y - oy) < radius + shapes[other].radius:
+                if other not in near or radius > 0.06:
+                    return False
+    return True
 
 
 def _spot(
@@ -193,7 +216,7 @@ def add_things(
     nested = {item: (host, height) for item, host, height in task.nested}
     near = [t.name for t in task.things if t.name not in task.across]
     loose = {name: shape for name, shape in shapes.items() if name not in nested}
-    spots = place(loose, near, task.across, layout, rng)
+    spots = place(loose, near, task.across, task.free, layout, rng)
     for name, (x, y, yaw) in spots.items():
         bodies[name].pos = [x, y, 0.0005]
         bodies[name].quat = [np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
