@@ -204,7 +204,7 @@ class Actor:
         if goal.frame == "home":
             return self._home[limb]
         if goal.frame == "table" and np.isnan(goal.at[0]):
-            height = max(goal.height or 0.0, command.pos[2])
+            height = max(goal.height or 0.0, command.pos[2] + goal.rise)
             rot = tool_rotation(closing_yaw(command), goal.tilt) if goal.tilt else command.rot
             return Pose(np.array([command.pos[0], command.pos[1], height]), rot)
         tool = self.world.body.pose(self.world.data, limb)
