@@ -239,14 +239,14 @@ class Check:
     """Scenes a task."""
     first_seed: int = 1000
     """The first of them."""
-    agents: tuple[Literal["expert", "human", "zero", "random", "other"], ...] = (
+    agents: tuple[Literal["expert", "human", "zero", "random", "wandering", "other"], ...] = (
         "expert",
         "human",
         "zero",
         "random",
         "other",
     )
-    """Who tries."""
+    """Who tries; ``wandering`` is chance that gets somewhere, told for interest."""
     workers: int = 1
     """Processes."""
     out: Path | None = None
