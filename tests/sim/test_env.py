@@ -18,8 +18,7 @@ def rollout(seed, steps=25):
     seen, info = env.reset(seed=seed)
     actor = env.expert()
     out = [seen]
-    for _ in range(steps):
-        out.append(env.step(actor.act())[0])
+    out += [env.step(actor.act())[0] for _ in range(steps)]
     return out, info
 
 

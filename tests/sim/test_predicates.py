@@ -32,17 +32,18 @@ def settle(world, steps=12):
 def test_inside_needs_the_thing_within_the_walls():
     env, world = world_of("place_in-red_apple-white_bowl")
     bowl = world.pose("white_bowl").pos
-    put(world, "red_apple", bowl + [0, 0, 0.03])
+    put(world, "red_apple", bowl + np.array([0, 0, 0.03]))
     settle(world)
     assert env.task.success.holds(world)
-    put(world, "red_apple", bowl + [world.shapes["white_bowl"].radius + 0.03, 0, 0])
+    wide = world.shapes["white_bowl"].radius + 0.03
+    put(world, "red_apple", bowl + np.array([wide, 0, 0]))
     settle(world)
     assert not env.task.success.holds(world)
 
 
 def test_inside_does_not_count_what_hovers():
     env, world = world_of("place_in-red_apple-white_bowl")
-    put(world, "red_apple", world.pose("white_bowl").pos + [0, 0, 0.12])
+    put(world, "red_apple", world.pose("white_bowl").pos + np.array([0, 0, 0.12]))
     mujoco.mj_forward(world.model, world.data)
     assert not env.task.success.holds(world)
 
@@ -50,7 +51,7 @@ def test_inside_does_not_count_what_hovers():
 def test_placed_then_knocked_over_is_not_placed():
     env, world = world_of("stack-red_block-blue_block")
     base = world.pose("blue_block").pos
-    put(world, "red_block", base + [0, 0, 0.0415], rot_z(world.pose("blue_block").yaw))
+    put(world, "red_block", base + np.array([0, 0, 0.0415]), rot_z(world.pose("blue_block").yaw))
     settle(world)
     assert env.task.success.holds(world)
     world.data.qvel[world.model.joint("red_block").dofadr[0] + 1] = 1.2
@@ -60,7 +61,7 @@ def test_placed_then_knocked_over_is_not_placed():
 
 def test_a_block_beside_its_base_is_not_stacked():
     env, world = world_of("stack-red_block-blue_block")
-    put(world, "red_block", world.pose("blue_block").pos + [0.045, 0, 0])
+    put(world, "red_block", world.pose("blue_block").pos + np.array([0.045, 0, 0]))
     settle(world)
     assert not env.task.success.holds(world)
 
@@ -68,10 +69,10 @@ def test_a_block_beside_its_base_is_not_stacked():
 def test_a_pen_that_lies_across_the_holder_does_not_stand_in_it():
     env, world = world_of("insert-red_pen-grey_holder")
     holder = world.pose("grey_holder").pos
-    put(world, "red_pen", holder + [0, 0, 0.012])
+    put(world, "red_pen", holder + np.array([0, 0, 0.012]))
     settle(world)
     assert env.task.success.holds(world)
-    put(world, "red_pen", holder + [0, 0.06, 0.075], rot_x(np.pi / 2))
+    put(world, "red_pen", holder + np.array([0, 0.06, 0.075]), rot_x(np.pi / 2))
     mujoco.mj_forward(world.model, world.data)
     assert not env.task.success.holds(world)
 
@@ -80,10 +81,10 @@ def test_a_pen_that_lies_across_the_holder_does_not_stand_in_it():
 def test_beside_knows_its_side(side, offset):
     env, world = world_of(f"place_beside-red_can-{side}-white_bowl")
     bowl = world.pose("white_bowl").pos
-    put(world, "red_can", bowl + [*offset, 0.001])
+    put(world, "red_can", bowl + np.array([*offset, 0.001]))
     settle(world)
     assert env.task.success.holds(world)
-    put(world, "red_can", bowl - [*offset, -0.001])
+    put(world, "red_can", bowl - np.array([*offset, -0.001]))
     settle(world)
     assert not env.task.success.holds(world)
 
@@ -111,7 +112,7 @@ def test_a_half_open_drawer_is_not_open():
 def test_a_thing_in_the_hand_is_not_yet_placed():
     env, world = world_of("place_on-red_block-white_plate")
     actor = env.expert()
-    while not any(e.name == "lower" for e in actor.events):
+    while not any(e.name == "carry" for e in actor.events):
         env.advance(actor.act())
     assert world.in_hand("red_block")
     assert not env.task.success.holds(world)

@@ -257,9 +257,10 @@ class Check:
     def run(self) -> None:
         """Run what is missing, then judge."""
         import tempfile
+        from json import dumps
 
         from hostbot.sim.catalogue import split, task
-        from hostbot.sim.check import judge, read_trials, run_trials, table
+        from hostbot.sim.check import judge, read_trials, run_trials, summary, table
 
         names = split().names("all")[:: self.every] if self.all else self.tasks
         if not names:
@@ -284,6 +285,7 @@ class Check:
         if self.out:
             title = f"# Trials of {len(names)} tasks, seeds {seeds.start} to {seeds.stop - 1}\n\n"
             self.out.with_suffix(".md").write_text(title + table(trials))
+            self.out.with_suffix(".json").write_text(dumps(summary(trials), indent=1) + "\n")
         if self.json:
             print_json(asdict(verdict))
         else:

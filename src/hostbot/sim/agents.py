@@ -10,8 +10,8 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from hostbot.sim.env import SimEnv, seeded
-from hostbot.sim.pose import Pose
 from hostbot.sim.keys import tool_rotation
+from hostbot.sim.pose import Pose
 from hostbot.sim.robot import LIMBS, MAX_OPENING, pack
 
 AgentName = Literal["expert", "zero", "random"]

@@ -178,3 +178,14 @@ def table(trials: Iterable[Trial]) -> str:
         count = len({t.task for t in rows})
         lines.append(f"| {family} | {count} | " + " | ".join(cells + means) + " |")
     return "\n".join(lines) + "\n"
+
+
+def summary(trials: Iterable[Trial]) -> dict[str, dict[str, str]]:
+    """Successes out of trials for every task and agent."""
+    out: dict[str, dict[str, str]] = {}
+    counts: dict[tuple[str, str], list[bool]] = {}
+    for trial in trials:
+        counts.setdefault((trial.task, trial.agent), []).append(trial.success)
+    for (name, agent), values in sorted(counts.items()):
+        out.setdefault(name, {})[agent] = f"{sum(values)}/{len(values)}"
+    return out

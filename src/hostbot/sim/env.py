@@ -35,7 +35,7 @@ class EnvConfig:
 
     rate_hz: float = 16.0
     size: int = 96
-    seconds: float = 20.0
+    seconds: float = 14.0
     """An episode is cut off here."""
     views: tuple[str, ...] = VIEWS
     shadows: bool = False
