@@ -95,6 +95,9 @@ class Actor:
 
     def _script(self) -> Iterator[Float[np.ndarray, " 20"]]:
         for move in self.task.script:
+            unless = getattr(move, "unless", None)
+            if unless is not None and unless.holds(self.world):
+                continue
             for _ in range(self.pace.tries):
                 for key in move.keys(self):
                     yield from self._follow(key)
@@ -201,7 +204,7 @@ class Actor:
         if goal.frame == "home":
             return self._home[limb]
         if goal.frame == "table" and np.isnan(goal.at[0]):
-            height = max(goal.height or 0.0, command.pos[2])
+            height = max(goal.height or 0.0, command.pos[2] + goal.rise)
             rot = tool_rotation(closing_yaw(command), goal.tilt) if goal.tilt else command.rot
             return Pose(np.array([command.pos[0], command.pos[1], height]), rot)
         tool = self.world.body.pose(self.world.data, limb)

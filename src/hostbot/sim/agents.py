@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
+from gymnasium import spaces
 from jaxtyping import Float
 
 from hostbot.sim.env import SimEnv, seeded
-from hostbot.sim.pose import Pose
 from hostbot.sim.keys import tool_rotation
+from hostbot.sim.pose import Pose
 from hostbot.sim.robot import LIMBS, MAX_OPENING, pack
 
 AgentName = Literal["expert", "zero", "random"]
@@ -23,8 +24,16 @@ def zero_agent(env: SimEnv) -> Act:
 
 
 def random_agent(env: SimEnv, seed: int) -> Act:
-    """Both tools sent to random places over the table, a new one every half second, jaws at random."""
+    """A uniform draw from the action space at every step."""
     rng = seeded(env.task, seed, "random agent")
+    space = env.action_space
+    assert isinstance(space, spaces.Box)
+    return lambda: rng.uniform(space.low, space.high)
+
+
+def wandering_agent(env: SimEnv, seed: int) -> Act:
+    """Chance that gets somewhere: both tools to random places over the table, a new one every half second."""
+    rng = seeded(env.task, seed, "wandering agent")
     held: dict[str, Float[np.ndarray, " 20"]] = {}
     count = 0
 

@@ -16,18 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from hostbot.sim.agents import random_agent, zero_agent
+from hostbot.sim.agents import random_agent, wandering_agent, zero_agent
 from hostbot.sim.catalogue import siblings, task
 from hostbot.sim.demonstrator import demonstrate
 from hostbot.sim.env import EnvConfig, SimEnv, seeded
 from hostbot.types import BadInput
 
-AGENTS = ("expert", "human", "zero", "random", "other")
+AGENTS = ("expert", "human", "zero", "random", "wandering", "other")
 LIMITS = {
     "expert": (0.95, None),
     "human": (0.95, None),
     "zero": (None, 0.01),
     "random": (None, 0.01),
+    "wandering": (None, None),
     "other": (None, 0.03),
 }
 """For each agent the least and the most it may succeed overall."""
@@ -71,7 +72,8 @@ def run_trial(name: str, agent: str, seed: int) -> Trial:
         while env.frame < limit and idle <= env.config.rate_hz and not env.advance(actor.act()):
             idle += actor.finished
     else:
-        act = zero_agent(env) if agent == "zero" else random_agent(env, seed)
+        chance = random_agent if agent == "random" else wandering_agent
+        act = zero_agent(env) if agent == "zero" else chance(env, seed)
         while env.frame < limit and not env.advance(act()):
             pass
     return Trial(
@@ -176,3 +178,14 @@ def table(trials: Iterable[Trial]) -> str:
         count = len({t.task for t in rows})
         lines.append(f"| {family} | {count} | " + " | ".join(cells + means) + " |")
     return "\n".join(lines) + "\n"
+
+
+def summary(trials: Iterable[Trial]) -> dict[str, dict[str, str]]:
+    """Successes out of trials for every task and agent."""
+    out: dict[str, dict[str, str]] = {}
+    counts: dict[tuple[str, str], list[bool]] = {}
+    for trial in trials:
+        counts.setdefault((trial.task, trial.agent), []).append(trial.success)
+    for (name, agent), values in sorted(counts.items()):
+        out.setdefault(name, {})[agent] = f"{sum(values)}/{len(values)}"
+    return out

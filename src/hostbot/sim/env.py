@@ -17,8 +17,9 @@ from jaxtyping import Float
 
 from hostbot.sim.actor import Actor, Pace
 from hostbot.sim.meddler import Meddler, add_meddler
+from hostbot.sim.predicates import Undisturbed
 from hostbot.sim.render import Painter
-from hostbot.sim.robot import Robot, RobotConfig, add_robot
+from hostbot.sim.robot import MAX_OPENING, Robot, RobotConfig, add_robot
 from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
@@ -34,7 +35,7 @@ class EnvConfig:
 
     rate_hz: float = 16.0
     size: int = 96
-    seconds: float = 20.0
+    seconds: float = 14.0
     """An episode is cut off here."""
     views: tuple[str, ...] = VIEWS
     shadows: bool = False
@@ -69,16 +70,18 @@ def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
 
 
 class Judge:
-    """Asks that a task's predicate hold for half a second without a break."""
+    """Asks that a task's predicate hold for half a second without a break, the rest of the scene undisturbed."""
 
     def __init__(self, task: Task, rate_hz: float) -> None:
-        self._task, self._need = task, round(HOLD_SECONDS * rate_hz)
+        self._success, self._need = task.success, round(HOLD_SECONDS * rate_hz)
+        self._tidy = Undisturbed(tuple(thing.name for thing in task.foils))
         self._count = 0
         self.success = False
 
     def update(self, world: World) -> bool:
         """Look at the world after a step; whether the task is done."""
-        self._count = self._count + 1 if self._task.success.holds(world) else 0
+        holds = self._success.holds(world) and self._tidy.holds(world)
+        self._count = self._count + 1 if holds else 0
         self.success = self.success or self._count >= self._need
         return self.success
 
@@ -97,7 +100,9 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         pictures = {view: spaces.Box(0, 255, (size, size, 3), np.uint8) for view in c.views}
         state = spaces.Box(-np.inf, np.inf, (20,), np.float32)
         self.observation_space = spaces.Dict({**pictures, "state": state})
-        self.action_space = spaces.Box(-1.0, 1.0, (20,), np.float32)
+        arm = [[0.0, -0.35, 0.0, *[-1.0] * 6, 0.0], [0.5, 0.35, 0.35, *[1.0] * 6, MAX_OPENING]]
+        low, high = (np.tile(np.array(bound, np.float32), 2) for bound in arm)
+        self.action_space = spaces.Box(low, high, dtype=np.float32)
         self.world: World | None = None
         self._painter: Painter | None = None
         self._meddler: Meddler | None = None

@@ -31,6 +31,8 @@ class Goal:
     """Height above the table, where it does not depend on the frame."""
     flip: bool = False
     """What is carried looks the same after half a turn."""
+    rise: float = 0.0
+    """For a goal at the tool's own place: at least this much higher."""
     square: bool = False
     """Offset along the table's axes, not the frame's."""
     fixed: bool = False

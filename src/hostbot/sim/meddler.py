@@ -66,18 +66,13 @@ class Meddler:
         world = self._world
         thing, shape = world.pose(self.target).pos, world.shapes[self.target]
         side = -1.0 if thing[1] > 0 else 1.0
-        push = np.array([0.0, side * self._rng.uniform(0.04, 0.07), 0.0])
+        push = np.array([0.0, side * self._rng.uniform(0.07, 0.10), 0.0])
         begin = thing - np.array([0.0, side * (shape.radius + 0.045), 0.0])
         begin[2] = HEIGHT
         data = world.data
         data.mocap_quat[self._id] = quat_of(rot_z(0.0))
-        stops = [
-            begin + [0.35, 0, 0.25],
-            begin + [0, 0, 0.10],
-            begin,
-            begin + push,
-            begin + push + [0.35, 0, 0.25],
-        ]
+        far, up = np.array([0.35, 0.0, 0.25]), np.array([0.0, 0.0, 0.10])
+        stops = [begin + far, begin + up, begin, begin + push, begin + push + far]
         path: list[np.ndarray] = []
         for a, b, steps in zip(stops, stops[1:], (5, 3, 8, 5), strict=False):
             path += [a + (b - a) * (k + 1) / steps for k in range(steps)]

@@ -14,11 +14,14 @@ import numpy as np
 
 from hostbot.sim.keys import Goal, Key, closing_yaw, nearest_half_turn
 from hostbot.sim.pose import wrap
+from hostbot.sim.predicates import Predicate
 from hostbot.sim.robot import MAX_OPENING
 from hostbot.sim.things import Grip
 from hostbot.sim.world import World
 
 OPEN, SHUT = 0.07, 0.0
+HERE = (np.nan, np.nan, 0.0)
+"""The tool's own place, filled in when the keyframe begins."""
 
 
 class Stage(Protocol):
@@ -89,6 +92,8 @@ class Pick:
     height: float | None = None
     style: str = ""
     """A named way of holding, where the thing has several."""
+    unless: Predicate | None = None
+    """Leave it out where this holds already."""
     straight: bool = False
     """Only grips that need hardly any turn of the wrist, so that the tool can tip forward."""
 
@@ -133,6 +138,8 @@ class Put:
     square: bool = False
     flip: bool = False
     release: bool = True
+    unless: Predicate | None = None
+    """Leave it out where this holds already."""
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Over, down, open, up."""
@@ -176,16 +183,11 @@ def let_go(stage: Stage, role: str, width: float = 0.03) -> list[Key]:
     world = stage.world
     limb = stage.limb(role)
     opening = min(MAX_OPENING, world.body.opening(world.data, limb) + width)
-    up = Goal(frame="table", at=_here(stage, role), height=clear(world) + 0.04, fixed=True)
+    up = Goal(frame="table", at=HERE, height=clear(world) + 0.03, rise=0.065)
     return [
-        Key(grips={role: opening}, event="release", dwell=0.2),
-        Key(goals={role: up}, event="retreat", near=0.02),
+        Key(grips={role: opening}, event="release", dwell=0.25),
+        Key(goals={role: up}, event="retreat", near=0.02, speed=0.7),
     ]
-
-
-def _here(stage: Stage, role: str) -> tuple[float, float, float]:
-    # Filled in by the actor: a fixed goal on the table at the tool's own place.
-    return (np.nan, np.nan, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,8 +477,8 @@ class Tip:
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Over, wait, back."""
-        over = Goal(frame="table", at=_here(stage, self.role), tilt=-self.angle)
-        back = Goal(frame="table", at=_here(stage, self.role), tilt=-1e-3, height=clear(stage.world) + 0.12)
+        over = Goal(frame="table", at=HERE, tilt=-self.angle)
+        back = Goal(frame="table", at=HERE, tilt=-1e-3, height=clear(stage.world) + 0.12)
         return [
             Key(goals={self.role: over}, event="pour", speed=0.6, dwell=0.7),
             Key(goals={self.role: back}, event="upright", near=0.01, speed=0.5),

@@ -105,7 +105,7 @@ class Beside:
         offset = (world.pose(self.item).pos - world.pose(self.landmark).pos)[:2]
         gap = np.linalg.norm(offset) - world.shapes[self.item].radius - world.shapes[self.landmark].radius
         along = float(offset @ np.array(DIRECTIONS[self.side])) / (float(np.linalg.norm(offset)) + 1e-9)
-        low = world.pose(self.item).pos[2] < 0.02
+        low = world.pose(self.item).pos[2] < 0.02 and _standing(world, self.landmark)
         return bool(gap < 0.06 and along > np.cos(np.radians(40)) and low and not world.in_hand(self.item))
 
 
@@ -175,13 +175,40 @@ class Wiped:
 
 @dataclass(frozen=True)
 class Toppled:
-    """A thing lies on its side."""
+    """A thing lies on its side, its top pointing away from whoever sits at the table."""
 
     item: str
 
     def holds(self, world: World) -> bool:
-        """More than sixty degrees from upright, not held."""
-        return bool(world.pose(self.item).rot[2, 2] < 0.5) and not world.in_hand(self.item)
+        """More than sixty degrees from upright, within sixty of straight away, not held."""
+        up = world.pose(self.item).rot[:, 2]
+        return bool(up[2] < 0.5 and up[0] > 0.5) and not world.in_hand(self.item)
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """Things that are no business of the task stand about where they stood, and their parts as they were."""
+
+    names: tuple[str, ...]
+    distance: float = 0.06
+    share: float = 0.25
+    """Of a part's range."""
+
+    def holds(self, world: World) -> bool:
+        """Compare with the start."""
+        for name in self.names:
+            now, start = world.pose(name), world.start[name]
+            if (
+                np.linalg.norm((now.pos - start.pos)[:2]) > self.distance
+                or now.rot[2, 2] < start.rot[2, 2] - 0.4
+            ):
+                return False
+        for joint, begin in world.start_joints.items():
+            low, high = world.joint_range(joint)
+            moved = abs(world.joint(joint) - begin) / (high - low)
+            if joint.split("/")[0] in self.names and moved > self.share and not joint.endswith("/cap"):
+                return False
+        return True
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ def shared(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[int, int]]:
     left = [event for event in a if event.name not in SILENT]
     right = [event for event in b if event.name not in SILENT]
     matcher = SequenceMatcher(None, [e.name for e in left], [e.name for e in right], autojunk=False)
-    pairs = []
-    for block in matcher.get_matching_blocks():
-        for k in range(block.size):
-            pairs.append((left[block.a + k].frame, right[block.b + k].frame))
-    return pairs
+    return [
+        (left[block.a + k].frame, right[block.b + k].frame)
+        for block in matcher.get_matching_blocks()
+        for k in range(block.size)
+    ]
 
 
 def knots(

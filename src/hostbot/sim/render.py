@@ -30,6 +30,7 @@ class Painter:
 
     def __init__(self, model: mujoco.MjModel, size: int, shadows: bool = False) -> None:
         _current()
+        model.vis.global_.offwidth = model.vis.global_.offheight = size
         self._model, self.size = model, size
         self._scene = mujoco.MjvScene(model, maxgeom=600)
         flags = self._scene.flags

@@ -157,6 +157,9 @@ def _kinematics(config: RobotConfig) -> mujoco.MjModel:
     return spec.compile()
 
 
+_HOMES: dict[RobotConfig, Float[np.ndarray, " q"]] = {}
+
+
 class Inverse:
     """Poses to joint targets with mink, within joint ranges and velocity limits."""
 
@@ -177,7 +180,9 @@ class Inverse:
             mink.VelocityLimit(model, {f"{limb}_j{i + 1}": config.velocity_limits[i] for limb, i in names}),
         ]
         self.joints = np.array([model.joint(f"{limb}_j{i + 1}").qposadr[0] for limb, i in names])
-        self._home = self._solve_home(model)
+        if config not in _HOMES:
+            _HOMES[config] = self._solve_home(model)
+        self._home = _HOMES[config]
 
     def _solve_home(self, model: mujoco.MjModel) -> Float[np.ndarray, " q"]:
         q = np.zeros(model.nq)

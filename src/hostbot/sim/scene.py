@@ -122,6 +122,8 @@ def place(
     shapes: Mapping[str, Shape],
     near: Sequence[str],
     across: Sequence[str],
+    free: Sequence[tuple[str, float, float, float]],
+    lane: Sequence[tuple[str, str, float]],
     layout: Layout,
     rng: np.random.Generator,
 ) -> dict[str, tuple[float, float, float]]:
@@ -138,9 +140,55 @@ def place(
             if spot is None:
                 break
             spots[name] = spot
-        if len(spots) == len(shapes):
+        if (
+            len(spots) == len(shapes)
+            and _is_free(spots, shapes, near, free, sign)
+            and _is_open(spots, shapes, lane)
+        ):
             return spots
     raise BadInput(f"no room on the table for {', '.join(order)}; use fewer or smaller things")
+
+
+def _is_free(
+    spots: Mapping[str, tuple[float, float, float]],
+    shapes: Mapping[str, Shape],
+    near: Sequence[str],
+    free: Sequence[tuple[str, float, float, float]],
+    sign: float,
+) -> bool:
+    """Whether every spot to be kept free is on the table, in reach, and clear of things not in ``near``."""
+    for name, dx, dy, radius in free:
+        x, y, yaw = spots[name]
+        if shapes[name].yaws[1] < np.pi:
+            dx, dy = dx * np.cos(yaw) - dy * np.sin(yaw), dx * np.sin(yaw) + dy * np.cos(yaw)
+        x, y = x + dx, y + dy
+        if not 0.15 < x < 0.46 or not -0.12 < y * sign < 0.29:
+            return False
+        for other, (ox, oy, _) in spots.items():
+            ours = other == name or (other in near and radius < 0.06)
+            if not ours and np.hypot(x - ox, y - oy) < radius + shapes[other].radius:
+                return False
+    return True
+
+
+def _is_open(
+    spots: Mapping[str, tuple[float, float, float]],
+    shapes: Mapping[str, Shape],
+    lane: Sequence[tuple[str, str, float]],
+) -> bool:
+    """Whether nothing tall stands on the straight way from one thing to another."""
+    for a, b, half in lane:
+        start, end = np.array(spots[a][:2]), np.array(spots[b][:2])
+        for other, (ox, oy, _) in spots.items():
+            if other in (a, b) or shapes[other].flat:
+                continue
+            point = np.array([ox, oy])
+            along = float(
+                np.clip((point - start) @ (end - start) / ((end - start) @ (end - start) + 1e-9), -0.4, 1.0)
+            )
+            if np.linalg.norm(start + along * (end - start) - point) < half + shapes[other].radius:
+                return False
+    return True
 
 
 def _spot(
@@ -193,7 +241,7 @@ def add_things(
     nested = {item: (host, height) for item, host, height in task.nested}
     near = [t.name for t in task.things if t.name not in task.across]
     loose = {name: shape for name, shape in shapes.items() if name not in nested}
-    spots = place(loose, near, task.across, layout, rng)
+    spots = place(loose, near, task.across, task.free, task.lane, layout, rng)
     for name, (x, y, yaw) in spots.items():
         bodies[name].pos = [x, y, 0.0005]
         bodies[name].quat = [np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]

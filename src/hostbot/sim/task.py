@@ -25,6 +25,10 @@ class Task:
     hands: int = 1
     across: tuple[str, ...] = ()
     """Things that stand on the side of the arm that does not begin."""
+    free: tuple[tuple[str, float, float, float], ...] = ()
+    """Spots kept free of other things: (thing, offset x, offset y, radius)."""
+    lane: tuple[tuple[str, str, float], ...] = ()
+    """Ways kept free of foils: (from thing, to thing, half width)."""
     nested: tuple[tuple[str, str, float], ...] = ()
     """Things that start on or in another: (thing, host, height of its underside)."""
     joints: tuple[tuple[str, float], ...] = ()

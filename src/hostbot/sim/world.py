@@ -73,6 +73,8 @@ class World:
         for _ in range(4):
             self.step(home)
         self.start = {name: self.pose(name) for name in self.shapes}
+        joints_there = [self.model.joint(i).name for i in range(self.model.njnt)]
+        self.start_joints = {name: self.joint(name) for name in joints_there if "/" in name}
 
     def step(self, vector: Float[np.ndarray, " 20"]) -> None:
         """One control period of physics towards a bimanual vector."""

@@ -26,6 +26,7 @@ def open_drawer(cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
         things=(cabinet,),
         foils=foils,
         script=(Drag(item=cabinet.name, by=(-0.084, 0, 0), joint=joint, goal=0.8),),
+        free=((cabinet.name, -0.135, 0.0, 0.065),),
         success=Joint(joint, above=0.75),
         instructions=(
             f"Open the {cabinet.words}.",
@@ -52,6 +53,7 @@ def close_drawer(cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
         things=(cabinet,),
         foils=foils,
         joints=((joint, OUT),),
+        free=((cabinet.name, -0.135, 0.0, 0.065),),
         script=(push,),
         success=Joint(joint, below=0.12),
         instructions=(
@@ -71,6 +73,7 @@ def store(item: Thing, cabinet: Thing, foils: tuple[Thing, ...]) -> Task:
         things=(item, cabinet),
         foils=foils,
         joints=((f"{cabinet.name}/box", OUT),),
+        free=((cabinet.name, -0.135, 0.0, 0.065),),
         script=(Pick(item=item.name), Put(item=item.name, frame=inside, at=(-0.022, 0, 0.02))),
         success=Inside(item.name, cabinet.name, mark=inside),
         instructions=(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hostbot.sim.families.place_on import place_on
 from hostbot.sim.moves import LiftBoth, Wait
 from hostbot.sim.predicates import All, HeldBy, Lifted, Predicate
-from hostbot.sim.families.place_on import place_on
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, block, can, thing, tray
 

@@ -35,6 +35,7 @@ def place_beside(item: Thing, landmark: Thing, side: str, distance: float, foils
         things=(item, landmark),
         foils=foils,
         script=(Pick(item=item.name), put),
+        free=((landmark.name, x, y, 0.05),),
         success=Beside(item.name, landmark.name, side),
         instructions=(
             f"Put the {item.words} {where} the {landmark.words}.",

@@ -21,6 +21,7 @@ def push(item: Thing, target: Thing, foils: tuple[Thing, ...]) -> Task:
         things=(item, target),
         foils=foils,
         script=(Shove(item=item.name, frame=target.name),),
+        lane=((item.name, target.name, 0.06),),
         success=At(item.name, target.name),
         instructions=(
             f"Push the {item.words} onto the {target.words}.",

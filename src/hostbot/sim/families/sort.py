@@ -31,7 +31,9 @@ def sort(moves: tuple[tuple[Thing, Thing], ...], foils: tuple[Thing, ...]) -> Ta
     script: list[Move] = []
     for (item, vessel), (x, y) in zip(moves, SPOTS, strict=True):
         spot = (x, y, 0.02) if family == "gather" else (0.0, 0.0, 0.02)
-        script += [Pick(item=item.name), Put(item=item.name, frame=vessel.name, at=spot)]
+        there = Inside(item.name, vessel.name)
+        put = Put(item=item.name, frame=vessel.name, at=spot, unless=there)
+        script += [Pick(item=item.name, unless=there), put]
     (a, va), (b, vb) = moves
     if family == "gather":
         wording = (

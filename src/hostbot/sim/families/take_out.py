@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from hostbot.sim.moves import Pick, Put
 from hostbot.sim.predicates import At
 from hostbot.sim.task import Task
-from hostbot.sim.things import Thing, apple, block, bowl, can, mat, plate, thing
+from hostbot.sim.things import Thing, block, bowl, box, can, mat, plate, plum, thing
 
 INSIDE = (
-    (thing("red", apple), thing("white", bowl), 0.012),
-    (thing("green", apple), thing("blue", bowl), 0.012),
-    (thing("yellow", block), thing("white", bowl), 0.012),
+    (thing("red", plum), thing("white", bowl), 0.012),
+    (thing("orange", plum), thing("blue", bowl), 0.012),
+    (thing("yellow", block), thing("brown", box), 0.009),
 )
 ON = (
     (thing("red", block), thing("green", block), 0.0405),

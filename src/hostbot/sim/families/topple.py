@@ -40,7 +40,7 @@ def topple(item: Thing, height: float, radius: float, foils: tuple[Thing, ...]) 
         success=Toppled(item.name),
         instructions=(
             f"Knock the {item.words} over.",
-            f"Tip the {item.words} over.",
+            f"Tip the {item.words} over, away from you.",
             f"Topple the {item.words}.",
         ),
     )

@@ -16,7 +16,7 @@ def button(b: Builder) -> Shape:
     """A sprung push button on a box; its cap lights up once it has been pressed."""
     b.box([0.030, 0.030, 0.011], [0, 0, 0.011], rgba=BASE)
     cap = b.part(
-        "cap", [0, 0, 0.022], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=120, damping=4, armature=0.02
+        "cap", [0, 0, 0.022], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=500, damping=6, armature=0.02
     )
     b.cylinder(0.019, 0.009, [0, 0, 0.009], cap, density=300)
     b.mark("top", [0, 0, 0.018], cap)
@@ -27,7 +27,7 @@ def key(b: Builder) -> Shape:
     """A square key on a low base, for sequences; it lights up once it has been pressed."""
     b.box([0.034, 0.026, 0.008], [0, 0, 0.008], rgba=(0.85, 0.84, 0.80, 1.0))
     cap = b.part(
-        "cap", [0, 0, 0.016], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=120, damping=4, armature=0.02
+        "cap", [0, 0, 0.016], SLIDE, [0, 0, -1], (0.0, 0.012), stiffness=500, damping=6, armature=0.02
     )
     b.box([0.022, 0.017, 0.009], [0, 0, 0.009], cap, density=300)
     b.mark("top", [0, 0, 0.018], cap)
@@ -42,7 +42,7 @@ def drawer(b: Builder) -> Shape:
     for side in (-1, 1):
         b.box([x, t / 2, h / 2], [0, side * y, h / 2], rgba=b.rgba(0.75))
     body = b.part(
-        "box", [0, 0, 0.006], SLIDE, [-1, 0, 0], (0.0, 0.085), damping=3, frictionloss=0.4, armature=0.05
+        "box", [0, 0, 0.006], SLIDE, [-1, 0, 0], (0.0, 0.085), damping=3, frictionloss=5.0, armature=0.05
     )
     b.box([x - 0.006, y - 0.006, 0.002], [-0.002, 0, 0.002], body, density=500)
     b.box([t / 2, y - 0.004, 0.024], [-x, 0, 0.026], body, density=500)
@@ -70,7 +70,7 @@ def lever(b: Builder) -> Shape:
     """A lever that swings from one side to the other and stays where it is put."""
     b.box([0.026, 0.040, 0.014], [0, 0, 0.014], rgba=BASE)
     arm = b.part(
-        "arm", [0, 0, 0.024], HINGE, [1, 0, 0], (-0.75, 0.75), damping=0.05, frictionloss=0.06, armature=0.002
+        "arm", [0, 0, 0.024], HINGE, [1, 0, 0], (-0.75, 0.75), damping=0.05, frictionloss=0.15, armature=0.002
     )
     b.capsule([0, 0, 0], [0, 0, 0.070], 0.006, arm, density=200, rgba=(0.75, 0.76, 0.78, 1))
     b.sphere(0.013, [0, 0, 0.076], arm, density=200)
@@ -90,7 +90,7 @@ def knob(b: Builder) -> Shape:
             rgba=(1, 1, 1, 1),
         )
     dial = b.part(
-        "dial", [0, 0, 0.020], HINGE, [0, 0, 1], (-1.5, 1.5), damping=0.03, frictionloss=0.03, armature=0.001
+        "dial", [0, 0, 0.020], HINGE, [0, 0, 1], (-1.5, 1.5), damping=0.03, frictionloss=0.10, armature=0.001
     )
     b.cylinder(0.024, 0.006, [0, 0, 0.006], dial, density=300, rgba=b.rgba(0.7))
     b.box([0.022, 0.007, 0.014], [0, 0, 0.025], dial, density=300)
@@ -105,7 +105,7 @@ def slider(b: Builder) -> Shape:
     b.box([0.020, 0.080, 0.008], [0, 0, 0.008], rgba=BASE)
     b.box([0.003, 0.070, 0.001], [0, 0, 0.0165], ghost=True, rgba=(0.9, 0.9, 0.9, 1))
     cart = b.part(
-        "cart", [0, 0, 0.017], SLIDE, [0, 1, 0], (-0.055, 0.055), damping=3, frictionloss=0.5, armature=0.05
+        "cart", [0, 0, 0.017], SLIDE, [0, 1, 0], (-0.055, 0.055), damping=3, frictionloss=5.0, armature=0.05
     )
     b.box([0.016, 0.012, 0.005], [0, 0, 0.006], cart, density=300, rgba=b.rgba(0.7))
     b.box([0.009, 0.009, 0.016], [0, 0, 0.026], cart, density=300)

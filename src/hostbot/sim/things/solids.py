@@ -36,7 +36,7 @@ def bar(b: Builder) -> Shape:
 def _fruit(b: Builder, r: float, squash: float) -> Shape:
     b.free()
     z = r * squash
-    b.ellipsoid([r, r, z], [0, 0, z], condim=6, friction=[1.0, 0.02, 0.004], density=250)
+    b.ellipsoid([r, r, z], [0, 0, z], condim=6, friction=[1.0, 0.02, 0.008], density=250)
     b.capsule([0, 0, 2 * z - 0.003], [0.003, 0, 2 * z + 0.007], 0.003, ghost=True, rgba=(0.25, 0.16, 0.07, 1))
     yaws = (0.0, ACROSS / 2, ACROSS, -ACROSS / 2)
     grips = tuple(Grip(at=(0, 0, z), yaw=yaw, width=2 * r, spare=0.018) for yaw in yaws)

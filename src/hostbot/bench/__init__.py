@@ -1,0 +1,1 @@
+"""Suites, baselines, rollouts and recordings: where the bench meets data and policies."""

@@ -1,0 +1,171 @@
+"""Record the bench as LeRobot datasets: robot trajectories, human videos, their events.
+
+Encoding is as dear as simulating, so every worker writes a dataset of its own: ``OUT/robot/part-00``,
+``OUT/robot/part-01`` and so on, each complete. A job is one episode and jobs have a fixed order, so a part
+that holds n episodes goes on with its job n. Only executions that fulfil the predicate are kept; a failed
+one is tried again with another seed. The task of an episode is the task's first instruction, the same for
+both bodies, by which pairs are found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hostbot.data.write import DatasetWriter
+from hostbot.sim.catalogue import split, task
+from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
+from hostbot.sim.env import EnvConfig
+from hostbot.sim.episode import robot_episode
+from hostbot.types import BadInput, DataError, Event, Frames, bimanual
+
+Body = Literal["robot", "human"]
+STRIDE = 1_000_003
+"""Between the seeds of two tries at one episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordConfig:
+    """What to record."""
+
+    split: str = "train"
+    episodes_per_task: int = 40
+    size: int = 96
+    rate_hz: float = 16.0
+    workers: int = 1
+    first_seed: int = 10_000
+    """Seeds of recorded scenes start here, clear of those for checks and evaluation."""
+    tries: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """What a worker says after an episode."""
+
+    part: int
+    task: str
+    seed: int
+    frames: int
+    failures: int
+
+
+def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
+    """The (task, seed) of every episode of one part, all tasks early rather than task after task."""
+    names = split().names(config.split)
+    listed = [(name, config.first_seed + k) for k in range(config.episodes_per_task) for name in names]
+    return listed[part :: config.workers]
+
+
+def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
+    size = (config.size, config.size)
+    if body == "human":
+        return DatasetWriter(
+            root, fps=config.rate_hz, features={}, views={VIEW: size}, robot_type="human", resume=True
+        )
+    robot = bimanual(config.rate_hz)
+    return DatasetWriter(
+        root,
+        fps=config.rate_hz,
+        features={"observation.state": 20, "action": 20},
+        views=dict.fromkeys(robot.views, size),
+        embodiment=robot,
+        robot_type="hostbot_sim",
+        resume=True,
+    )
+
+
+def _episode(
+    body: Body, name: str, seed: int, config: RecordConfig
+) -> tuple[dict[str, np.ndarray], dict[str, Frames], Sequence[Event], bool]:
+    one = task(name)
+    if body == "robot":
+        made = robot_episode(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz))
+        path = made.trajectory
+        rows = {"observation.state": path.state, "action": path.action}
+        return rows, dict(path.views), path.events, made.success
+    demo, events, success = demonstrate(
+        one, seed, DemonstratorConfig(size=config.size, rate_hz=config.rate_hz)
+    )
+    assert demo is not None
+    return {}, dict(demo.views), [e for e in events if e.frame < len(demo)], success
+
+
+def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[Note | str]) -> None:
+    """One worker: all episodes of one part, from where the part stands."""
+    try:
+        with _writer(Path(root) / f"part-{part:02d}", body, config) as writer:
+            for name, seed in jobs(config, part)[writer.num_episodes :]:
+                notes.put(_record_one(writer, part, body, name, seed, config))
+    except KeyboardInterrupt:
+        return
+    except BaseException:
+        notes.put(traceback.format_exc())
+
+
+def _record_one(
+    writer: DatasetWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
+) -> Note:
+    for failures in range(config.tries):
+        used = seed + failures * STRIDE
+        rows, views, events, success = _episode(body, name, used, config)
+        if success:
+            frames = len(next(iter(views.values())))
+            writer.add_episode(rows, views, [task(name).instructions[0]] * frames, events)
+            return Note(part=part, task=name, seed=used, frames=frames, failures=failures)
+    raise DataError(
+        f"{body} failed {name} in {config.tries} scenes from seed {seed}; run hostbot sim check {name}"
+    )
+
+
+def num_done(root: Path) -> int:
+    """Episodes that the parts under a folder hold already."""
+    infos = sorted(root.glob("part-*/meta/info.json"))
+    return sum(int(json.loads(path.read_text())["total_episodes"]) for path in infos)
+
+
+def record(root: Path, body: Body, config: RecordConfig) -> Iterator[Note]:
+    """Record one body's episodes with all workers; call it again to go on after an interruption."""
+    _claim(root, config)
+    context = get_context("spawn")
+    notes: Queue[Note | str] = context.Queue()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    arguments = [(part, str(root), body, config, notes) for part in range(config.workers)]
+    workers = [context.Process(target=_work, args=args, daemon=True) for args in arguments]
+    left = sum(len(jobs(config, part)) for part in range(config.workers)) - num_done(root)
+    for worker in workers:
+        worker.start()
+    try:
+        while left > 0:
+            note = notes.get()
+            if isinstance(note, str):
+                raise DataError(f"a recording worker stopped; run the same command again to go on\n{note}")
+            left -= 1
+            with (root / "episodes.jsonl").open("a") as file:
+                file.write(json.dumps(asdict(note)) + "\n")
+            yield note
+        for worker in workers:
+            worker.join()
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+                worker.join()
+
+
+def _claim(root: Path, config: RecordConfig) -> None:
+    """Write the configuration next to the parts, or refuse to go on with another one."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / "record.json"
+    now: dict[str, Any] = {**asdict(config), "sha256": split().sha256}
+    if path.exists() and json.loads(path.read_text()) != now:
+        raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
+    path.write_text(json.dumps(now, indent=1) + "\n")

@@ -1,0 +1,51 @@
+"""Whole executions with pictures: a robot trajectory by the expert, a human demonstration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hostbot.sim.env import EnvConfig, SimEnv
+from hostbot.sim.task import Task
+from hostbot.types import BadInput, Event, Image, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotEpisode:
+    """An expert's execution and whether the predicate was fulfilled."""
+
+    task: str
+    seed: int
+    trajectory: Trajectory
+    success: bool
+
+
+def robot_episode(task: Task, seed: int, config: EnvConfig | None = None) -> RobotEpisode:
+    """The expert's execution of a task in the scene of a seed, until done or out of time."""
+    env = SimEnv(task, config)
+    env.reset(seed=seed)
+    actor = env.expert()
+    limit = int(env.config.seconds * env.config.rate_hz)
+    frames: dict[str, list[Image]] = {view: [] for view in env.config.views}
+    states, actions = [], []
+    done = False
+    while not done and env.frame < limit:
+        for view, picture in (env.pictures() if env.config.views else {}).items():
+            frames[view].append(picture)
+        states.append(env.state())
+        actions.append(actor.act().astype(np.float32))
+        done = env.advance(actions[-1])
+    env.close()
+    if not states:
+        raise BadInput(f"an episode of {env.config.seconds} s has no frames")
+    trajectory = Trajectory(
+        views={view: np.stack(listed) for view, listed in frames.items()},
+        state=np.stack(states),
+        action=np.stack(actions),
+        fps=env.config.rate_hz,
+        instruction=env.instruction,
+        embodiment=env.embodiment,
+        events=tuple(Event(name=e.name, frame=e.frame) for e in actor.events if e.frame < len(states)),
+    )
+    return RobotEpisode(task=task.name, seed=seed, trajectory=trajectory, success=env.success)

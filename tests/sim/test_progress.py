@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from hostbot.sim.asynchrony import measure_clock
+from hostbot.sim.progress import clock_error, correspondence, progress, shared
+from hostbot.types import BadInput, Event
+
+
+def events(**frames):
+    return [Event(name=name, frame=frame) for name, frame in frames.items()]
+
+
+ROBOT = events(approach=10, grasp=14, lift=20, release=40)
+HUMAN = events(approach=20, grasp=24, lift=60, release=70)
+
+
+def test_both_have_the_same_progress_at_every_event():
+    robot, human = progress(ROBOT, HUMAN, 51, 101)
+    for a, b in zip(ROBOT, HUMAN, strict=True):
+        assert robot[a.frame] == pytest.approx(human[b.frame], abs=1e-12)
+    for values in (robot, human):
+        assert values[0] == 0
+        assert values[-1] == pytest.approx(1)
+        assert (np.diff(values) > 0).all()
+
+
+def test_maps_send_events_to_events_and_never_step_back():
+    maps = correspondence(ROBOT, HUMAN, 51, 101)
+    for a, b in zip(ROBOT, HUMAN, strict=True):
+        assert maps.robot_to_demo[a.frame] == b.frame
+        assert maps.demo_to_robot[b.frame] == a.frame
+
+
+def test_the_same_execution_has_no_error():
+    assert clock_error(ROBOT, ROBOT, 51, 51) == 0
+
+
+def test_a_slower_copy_has_no_error_and_a_pause_does():
+    slow = [Event(name=e.name, frame=2 * e.frame) for e in ROBOT]
+    assert clock_error(ROBOT, slow, 51, 101) == pytest.approx(0, abs=1e-12)
+    assert clock_error(ROBOT, HUMAN, 51, 101) > 0.05
+
+
+def test_a_retry_of_one_is_left_out():
+    again = [*events(approach=5, grasp=8), Event(name="again", frame=12), *events(lift=30, release=40)]
+    assert [a for a, _ in shared(ROBOT, again)] == [10, 14, 20, 40]
+
+
+def test_one_frame_has_no_progress():
+    with pytest.raises(BadInput, match="two frames"):
+        progress(ROBOT, HUMAN, 1, 101)
+
+
+def test_human_and_robot_are_asynchronous():
+    names = ("fold-pink_sock", "insert-red_pen-grey_holder", "cover-red_book-cyan_cloth")
+    found = measure_clock(names, range(500, 502))
+    assert len(found) >= 5
+    assert np.mean(found) > 0.03
