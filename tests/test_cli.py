@@ -111,6 +111,14 @@ def test_check_and_pairs_and_convert_from_the_command_line(demo, tmp_path):
     )
 
 
+def test_datasets_are_joined(demo, tmp_path):
+    done = run("data", "join", tmp_path / "both", demo / "robot", demo / "robot")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(run("data", "info", tmp_path / "both", "--json").stdout)["num_episodes"] == 8
+    assert run("data", "join", tmp_path / "mixed", demo / "robot", demo / "human").returncode == 2
+    assert run("data", "repair", tmp_path / "both").returncode == 0
+
+
 def test_a_damaged_dataset_fails_the_check_with_exit_code_2(demo, tmp_path):
     import shutil
 

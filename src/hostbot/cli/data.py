@@ -267,6 +267,26 @@ class Repair:
 
 
 @dataclass(frozen=True)
+class Join:
+    """Put datasets of one kind together, in the order given; videos are taken over untouched."""
+
+    out: Annotated[Positional[Path], arg(metavar="OUT")]
+    """A new folder."""
+    parts: Annotated[Positional[tuple[Path, ...]], arg(metavar="DATASET")]
+    """Two or more LeRobot datasets that hostbot wrote, with the same features, views and rate."""
+
+    def run(self) -> None:
+        """Join and say what came out."""
+        from hostbot.data.concat import concatenate
+        from hostbot.data.store import open_dataset
+
+        with progress("joining", len(self.parts)) as tick:
+            concatenate(self.parts, self.out, tick=tick)
+        whole = open_dataset(self.out)
+        print(f"{self.out}: {len(whole)} episodes, {whole.num_frames} frames")
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Split episodes by seed and pair those of the same task: robot with robot, human with robot."""
 
@@ -318,4 +338,4 @@ class Pairs:
         print(f"written to {self.out}")
 
 
-VERBS = (Info, Convert, Stats, View, Check, Repair, Pairs)
+VERBS = (Info, Convert, Stats, View, Check, Join, Repair, Pairs)
