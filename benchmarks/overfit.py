@@ -2,9 +2,9 @@
 
     python benchmarks/overfit.py --minutes 12 --picture docs/overfit.png
 
-A "human" (a skin-coloured bar over a dark table) carries a disc to a square, with a pause; a "robot" (two grey
-fingers, other colours, other placement) does the same. Eight states of the robot's run are the training set. It shows that the
-whole path works (VAE, losses, cascade, decoding); it says nothing about generalisation.
+A "human" (a skin-coloured bar over a dark table) carries a disc to a square; a "robot" (two grey fingers,
+other colours, other placement) does the same. Eight states of the robot's run are the training set. It shows
+that the whole path works (VAE, losses, cascade, decoding); it says nothing about generalisation.
 """
 
 from __future__ import annotations
@@ -164,15 +164,13 @@ def train_model(model: HostModel, pair: Pair, seconds: float) -> list[tuple[floa
         optimiser.step()
         losses.append((found.loc.item(), found.obs.item(), found.act.item()))
         if len(losses) % 20 == 1:
-            print(
-                f"step {len(losses)} {spent:.0f} s: loc {losses[-1][0]:.4f} obs {losses[-1][1]:.4f} act {losses[-1][2]:.4f}",
-                flush=True,
-            )
+            shown = " ".join(f"{value:.4f}" for value in losses[-1])
+            print(f"step {len(losses)} {spent:.0f} s: loc, obs, act {shown}", flush=True)
     return losses
 
 
 def picture(pair: Pair, predicted: np.ndarray, p: np.ndarray, out: Path, view: int = 0) -> None:
-    """A row a state: the demo where the model believes it is, the present, the true future, the predicted one."""
+    """A row a state: the demo at the estimated p, the present, the true future, the predicted one."""
     rows, zoom, edge = (1, 3, 5), 2, 22
     cell = SIZE * zoom
     sheet = Image.new("RGB", (10 * cell + 3 * edge, len(rows) * (cell + 6) + edge), "white")
@@ -197,7 +195,9 @@ def picture(pair: Pair, predicted: np.ndarray, p: np.ndarray, out: Path, view: i
     sheet.save(out, optimize=True)
 
 
-def evaluate(model: HostModel, codec: LatentCodec, pair: Pair, config: CascadeConfig) -> tuple[dict[str, Any], Any]:
+def evaluate(
+    model: HostModel, codec: LatentCodec, pair: Pair, config: CascadeConfig
+) -> tuple[dict[str, Any], Any]:
     """Errors of one cycle from noise, and the frames it predicts."""
     cascade = Cascade(model, config, batch=len(pair.targets.p))
     cascade.instruct(pair.context.text)
@@ -233,7 +233,9 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("docs/overfit.png"))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--keep", type=Path, help="a folder for the trained model and VAE; used again if it is there")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the trained model and VAE; used again if it is there"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -277,7 +279,9 @@ def main() -> None:
             ),
         },
         "options": {
-            "steps_4_10_10": evaluate(model, codec, pair, CascadeConfig(steps_p=4, steps_o=10, steps_a=10))[0],
+            "steps_4_10_10": evaluate(model, codec, pair, CascadeConfig(steps_p=4, steps_o=10, steps_a=10))[
+                0
+            ],
             "steps_1_4_4": evaluate(model, codec, pair, CascadeConfig(steps_p=1, steps_o=4, steps_a=4))[0],
             "one_localisation": evaluate(model, codec, pair, CascadeConfig(num_localisations=1))[0],
         },

@@ -34,7 +34,9 @@ def test_a_quantised_model_predicts_nearly_the_same():
     blocks = [block for block in model.modules() if isinstance(block, Block)]
     assert all(isinstance(getattr(block, name), Fp8Linear) for block in blocks for name in LAYERS)
     for name in ("o", "a"):
-        cosine = torch.cosine_similarity(getattr(whole, name).flatten(), getattr(small, name).flatten(), dim=0)
+        cosine = torch.cosine_similarity(
+            getattr(whole, name).flatten(), getattr(small, name).flatten(), dim=0
+        )
         assert 0.99 < cosine < 1, (name, cosine)
 
 

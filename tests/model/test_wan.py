@@ -108,7 +108,7 @@ def test_every_video_parameter_has_a_foreign_name_or_is_known_to_be_ours():
     filled = {place.name for place in wan.diffusers_places(model).values()}
     assert {f"video.{name}" for name, _ in model.video.named_parameters()} == filled
     # ... and every row of it, but for the gates.
-    sizes = {name: 0 for name in filled}
+    sizes = dict.fromkeys(filled, 0)
     for place in wan.diffusers_places(model).values():
         sizes[place.name] += place.size
     inner = VIDEO.inner_dim

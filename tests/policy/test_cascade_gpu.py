@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: graphs replay what eager code computes, compiled code too, with no sync."""
+"""What only a CUDA device can show: graphs replay what eager code computes, with no sync."""
 
 from dataclasses import replace
 
@@ -41,7 +41,9 @@ def run(config: CascadeConfig, cycles: int = 3, views=None) -> list[tuple[torch.
 @pytest.mark.parametrize("views", [None, (2,), (0, 2)])
 def test_graph_replay_equals_eager_to_the_bit(views):
     """First capture, then replays on new inputs."""
-    for eager, graph in zip(run(CascadeConfig(graphs=False), views=views), run(CascadeConfig(), views=views), strict=True):
+    for eager, graph in zip(
+        run(CascadeConfig(graphs=False), views=views), run(CascadeConfig(), views=views), strict=True
+    ):
         for x, y in zip(eager, graph, strict=True):
             assert torch.equal(x, y)
 

@@ -109,7 +109,7 @@ class Noised:
 class Velocity(Targets):
     """Predicted velocities, and the observation's last tokens for whoever trains a head on them."""
 
-    observation: Float[Tensor, "B S w"]
+    observation: Float32[Tensor, "B S w"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class HostModel(nn.Module):
 
     def demo_tokens(
         self, demo: Float[Tensor, "B C F H W"], views: Sequence[int] | None
-    ) -> Float[Tensor, "B S w"]:
+    ) -> Float32[Tensor, "B S w"]:
         """z^d, less the views that are not there."""
         grid = self.config.grid
         grid.check(demo, grid.demo_latents, "demonstration")
@@ -151,7 +151,7 @@ class HostModel(nn.Module):
 
     def frame_tokens(
         self, latents: Float[Tensor, "B C F H W"], num_frames: int, what: str
-    ) -> Float[Tensor, "B S w"]:
+    ) -> Float32[Tensor, "B S w"]:
         """z^o or y^o."""
         self.config.grid.check(latents, num_frames, what)
         return self.video.embed(patchify(latents, self.config.grid.patch))
@@ -306,7 +306,7 @@ class HostModel(nn.Module):
         return noised, eps
 
     def loss(self, context: Context, targets: Targets, generator: torch.Generator) -> Losses:
-        """eq:total_loss on one batch; without a demonstration there is nothing to localise in, and no L_loc."""
+        """eq:total_loss on one batch; without a demonstration there is nothing to localise in: no L_loc."""
         config = self.config.flow
         noised, eps = self.noise(targets, generator)
         velocity = self(context, noised)

@@ -48,7 +48,7 @@ class JointPlan:
     """Samples whose actions see the clean future; ``None``: all do."""
 
 
-Tokens = tuple[Float[Tensor, "B S w"], Float[Tensor, "B S2 w"], Float[Tensor, "B H w2"]]
+Tokens = tuple[Float32[Tensor, "B S w"], Float32[Tensor, "B S2 w"], Float32[Tensor, "B H w2"]]
 """Rows, clean tokens, action tokens."""
 
 
@@ -149,13 +149,13 @@ class StageStream:
 
 def stage_layer(
     block: Block,
-    x: Float[Tensor, "B S w"],
+    x: Float32[Tensor, "B S w"],
     stream: StageStream,
     mod: Modulation,
     cache: Float[Tensor, "2 B T h d"],
     context: Keys,
     is_last: bool = False,
-) -> Float[Tensor, "B S2 w"]:
+) -> Float32[Tensor, "B S2 w"]:
     """One layer of one cascade pass: cache the new tokens' keys, then let each run see up to its end."""
     widths, ends, num_blind = stream.widths, stream.ends, stream.num_blind
     q, kv, gate = block.project(x, mod, widths, stream.rope)

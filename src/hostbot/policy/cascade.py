@@ -7,12 +7,16 @@ One buffer a layer holds the keys and values of [D | O | p | o | a]. Every stage
 place and attends to the buffer up to their end, so a noisy target lies where its clean self will lie, and
 nothing is ever masked, concatenated or grown. On CUDA each stage is one graph over static shapes.
 
-Stages: ``demo`` when the window moved (it may run while the robot still moves), ``observation`` with the first
-localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, ``a``.
+Stages: ``demo`` when the window moved (it may run while the robot still moves), ``observation`` with the
+first localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, ``a``.
 """
+
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,7 +54,7 @@ class CascadeConfig:
     graphs: bool = True
     """CUDA graphs, one a stage (no effect on a CPU)."""
     compile: CompileMode = "off"
-    """Fuse each layer with torch.compile: a minute of warm-up for each demonstration layout, a faster cycle."""
+    """Fuse each layer with torch.compile: a minute of warm-up a demonstration layout, a faster cycle."""
 
     def __post_init__(self) -> None:
         if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
@@ -120,8 +124,8 @@ class Cascade:
         self.model, self.config, self.batch = model.eval(), config or CascadeConfig(), batch
         if self.config.skip_future and model.config.flow.unseen_future == 0:
             raise BadInput(
-                "this model never acted without seeing the future (unseen_future = 0), so skip_future would ask "
-                "of it what it was not trained for"
+                "this model never acted without seeing the future (unseen_future = 0), so skip_future would "
+                "ask of it what it was not trained for"
             )
         self.device = next(model.parameters()).device
         self._layer: Callable[..., Tensor] = stage_layer
@@ -144,7 +148,7 @@ class Cascade:
         frame, num_future = grid.frame_tokens, grid.future_latents * grid.frame_tokens
         tail = max(self.config.num_localisations, 1 + num_future + config.horizon)
         length = (grid.demo_latents + 1) * frame + tail
-        dtype = self.model.video.dtype
+        dtype = self.model.video.dtype  # of keys, values and text; everything else is float32
 
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, device=self.device, dtype=dtype)
@@ -183,8 +187,8 @@ class Cascade:
         self._embedding_o, mod_o = modulations(model.video, self._sigmas["o"][:-1])
         _, self._mod_a = modulations(model.action, self._sigmas["a"][:-1])
         self._mod_clean, self._mod_p, self._mod_o = clean[0], mod_p, mod_o
-        # Passes that carry two runs of tokens: the first localisation step rides with the observation, the clean
-        # localisation with the first step of the future. Each spares a reading of all weights.
+        # Passes that carry two runs of tokens: the first localisation step rides with the observation, the
+        # clean localisation with the first step of the future. Each spares a reading of all weights.
         self._mod_first_p = torch.cat([clean[0], mod_p[0]], dim=1)
         self._mod_first_o = torch.cat([clean[0], mod_o[0]], dim=1)
 
@@ -192,7 +196,7 @@ class Cascade:
 
     @torch.inference_mode()
     def instruct(self, text: Float[Tensor, "B L t"]) -> None:
-        """Cache both experts' cross-attention keys of an instruction; the window must then be watched anew."""
+        """Cache both experts' cross-attention keys of an instruction; watch the window anew after it."""
         if tuple(text.shape) != tuple(self._text.shape):
             raise BadInput(f"text is {tuple(text.shape)} but this cascade takes {tuple(self._text.shape)}")
         self._text.copy_(text)
@@ -274,7 +278,7 @@ class Cascade:
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
         stages = self._stages.setdefault(self._views, self._make_stages())
         marks = []
-        # Stages and layouts differ in shapes only, each compiled once; the default limit takes that for a fault.
+        # Stages and layouts differ in shapes only, each compiled once; the usual limit is for faults.
         with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
             for name in names:
                 marks.append(self._mark(timed))
@@ -333,10 +337,10 @@ class Cascade:
         self,
         expert: Expert,
         keys: Float[Tensor, "N 2 B L h d"],
-        x: Float[Tensor, "B S w"],
+        x: Float32[Tensor, "B S w"],
         stream: StageStream,
         mod: Float32[Tensor, "1 G 6 w"],
-    ) -> Float[Tensor, "B S2 w"]:
+    ) -> Float32[Tensor, "B S2 w"]:
         last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
             block = expert.layer(index)
@@ -344,8 +348,8 @@ class Cascade:
         return x
 
     def _video(
-        self, x: Float[Tensor, "B S w"], stream: StageStream, mod: Float32[Tensor, "1 G 6 w"]
-    ) -> Float[Tensor, "B S2 w"]:
+        self, x: Float32[Tensor, "B S w"], stream: StageStream, mod: Float32[Tensor, "1 G 6 w"]
+    ) -> Float32[Tensor, "B S2 w"]:
         return self._layers(self.model.video, self._video_keys, x, stream, mod)
 
     def _see_demo(self, num_demo: int) -> Callable[[], None]:
@@ -373,7 +377,11 @@ class Cascade:
 
     def _observe(self, start: int) -> Callable[[], None]:
         """Cache the state's cross-attention keys and the observation; take the first localisation step."""
-        stream, model, sigmas = self._localisation_stream(start, observation=True), self.model, self._sigmas["p"]
+        stream, model, sigmas = (
+            self._localisation_stream(start, observation=True),
+            self.model,
+            self._sigmas["p"],
+        )
 
         def run() -> None:
             state = model.proprio.in_float32(self._proprio)[:, None].to(model.video.dtype)
@@ -391,7 +399,11 @@ class Cascade:
 
     def _localise(self, start: int) -> Callable[[], None]:
         """The other localisation steps, and what the samples say together."""
-        stream, codec, sigmas = self._localisation_stream(start, False), self.model.localisation, self._sigmas["p"]
+        stream, codec, sigmas = (
+            self._localisation_stream(start, False),
+            self.model.localisation,
+            self._sigmas["p"],
+        )
 
         def run() -> None:
             state = self._p_samples
@@ -472,7 +484,7 @@ def uncached(
         ("a", config.steps_a, flows.shift_a),
     ):
         sigmas = flow.schedule(steps, shift).tolist()
-        for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
+        for now, then in itertools.pairwise(sigmas):
             level = torch.full((batch,), now, device=noise.p.device)
             noised = Noised(
                 noisy=Targets(**state),
@@ -496,4 +508,4 @@ def _elapsed(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
         assert isinstance(a, float) and isinstance(b, float)  # noqa: PT018
         return 1e3 * (b - a)
     b.synchronize()
-    return a.elapsed_time(b)
+    return float(a.elapsed_time(b))
