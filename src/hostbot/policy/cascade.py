@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -278,8 +279,7 @@ class Cascade:
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
         stages = self._stages.setdefault(self._views, self._make_stages())
         marks = []
-        # Stages and layouts differ in shapes only, each compiled once; the usual limit is for faults.
-        with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
+        with self._many_variants():
             for name in names:
                 marks.append(self._mark(timed))
                 stages[name]()
@@ -287,6 +287,13 @@ class Cascade:
         if not timed:
             return dict.fromkeys(names, 0.0)
         return {name: _elapsed(a, b) for name, a, b in zip(names, marks[:-1], marks[1:], strict=True)}
+
+    def _many_variants(self) -> AbstractContextManager[object]:
+        """Stages and layouts differ in shapes, each compiled once; the usual limit takes that for a fault."""
+        if self.config.compile == "off":
+            return nullcontext()
+        patch: AbstractContextManager[object] = torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS)
+        return patch
 
     def _mark(self, timed: bool) -> torch.cuda.Event | float:
         if not timed or self.device.type != "cuda":
