@@ -93,6 +93,9 @@ def test_without_a_demo_there_is_no_localisation_loss():
     losses = model.loss(context, targets, torch.Generator().manual_seed(0))
     assert losses.loc == 0
     torch.testing.assert_close(losses.total, losses.obs + 10 * losses.act)
+    # ... and the true progress, which use could not know, tells the other targets nothing.
+    other = replace(targets, p=-targets.p)
+    assert torch.equal(model.loss(context, other, torch.Generator().manual_seed(0)).total, losses.total)
 
 
 def test_noise_on_clean_tokens_is_bounded_and_as_often_as_said():

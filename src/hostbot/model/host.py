@@ -25,6 +25,9 @@ from hostbot.model.rope import grid_rope, line_rope
 from hostbot.model.tokens import GridConfig, grid_positions, keep_views, patchify, unpatchify
 from hostbot.types import BadInput
 
+UNLOCALISED = -1.0
+"""The clean localisation where there is no demonstration to be localised in."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlowConfig:
@@ -80,7 +83,7 @@ class Context:
     views: tuple[int, ...] | None = None
     """Views the demonstrations of the whole batch have; the others' tokens are skipped. ``None``: all."""
     present: Bool[Tensor, "B V"] | None = None
-    """Views each sample's demonstration has, where they differ; the others' tokens are masked out."""
+    """Views each sample's demonstration has (one at least), where they differ; the others are masked out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,6 +312,8 @@ class HostModel(nn.Module):
         """eq:total_loss on one batch; without a demonstration there is nothing to localise in: no L_loc."""
         config = self.config.flow
         noised, eps = self.noise(targets, generator)
+        if context.demo is None:
+            noised = dataclasses.replace(noised, clean_p=torch.full_like(targets.p, UNLOCALISED))
         velocity = self(context, noised)
         loc, obs, act = (
             flow.velocity_loss(v, clean, noise, flow.sigma_weight(sigma))

@@ -50,7 +50,7 @@ def wan22_vae() -> AutoencoderKLWan:
 
 
 def tiny_vae() -> AutoencoderKLWan:
-    """The same class at 8x and a tenth of the width, for 64x64 views; it starts nearly without latent noise."""
+    """The same class at 8x and a tenth of the width, for 64x64 views; starts nearly without latent noise."""
     vae = AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=24,

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from hostbot import flow
 from hostbot.model.experts import Expert
-from hostbot.model.host import Context, HostModel, Noised, Targets
+from hostbot.model.host import UNLOCALISED, Context, HostModel, Noised, Targets
 from hostbot.model.mot import StageStream, stage_layer
 from hostbot.model.tokens import patchify, unpatchify
 from hostbot.types import BadInput
@@ -79,7 +79,7 @@ class CascadeOutput:
     """Estimate in [-1, 1]."""
     p_samples: Float32[Tensor, "B K"]
     confidence: Float32[Tensor, " B"]
-    """1: all samples agree; 0: they lie as if drawn anywhere in the window; NaN for a single sample."""
+    """1: all samples agree; 0: as if drawn anywhere in the window; NaN for one sample or no demonstration."""
     o: Float32[Tensor, "B C F H W"] | None
     a: Float32[Tensor, "B A a"]
     timing_ms: Mapping[str, float] = field(default_factory=dict)
@@ -271,14 +271,15 @@ class Cascade:
             p=self._p.clone(),
             p_samples=self._p_samples.clone(),
             confidence=self._confidence.clone(),
-            o=None if self.config.skip_future else unpatchify(self._o, grid),
+            o=None if self.config.skip_future else unpatchify(self._o.clone(), grid),
             a=self._a.clone(),
             timing_ms=timing,
         )
 
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
-        stages = self._stages.setdefault(self._views, self._make_stages())
-        marks = []
+        if self._views not in self._stages:
+            self._stages[self._views] = self._make_stages()
+        stages, marks = self._stages[self._views], []
         with self._many_variants():
             for name in names:
                 marks.append(self._mark(timed))
@@ -309,9 +310,9 @@ class Cascade:
         grid, num_demo = self.model.config.grid, self._num_demo
         context = num_demo + grid.frame_tokens
         future = context + 1 + grid.future_latents * grid.frame_tokens
-        functions = {"observation": self._observe(num_demo), "p": self._localise(context)}
+        functions = {"observation": self._observe(num_demo), "p": self._no_place}
         if num_demo:
-            functions["demo"] = self._see_demo(num_demo)
+            functions |= {"demo": self._see_demo(num_demo), "p": self._localise(context)}
         if self.config.skip_future:
             functions |= {"clean_p": self._place_p(context), "a": self._decide(context + 1)}
         else:
@@ -425,6 +426,12 @@ class Cascade:
 
         return run
 
+    def _no_place(self) -> None:
+        """Without a demonstration there is no place in it: the value that stood for this in training."""
+        self._p_samples.fill_(UNLOCALISED)
+        self._p.fill_(UNLOCALISED)
+        self._confidence.fill_(torch.nan)
+
     def _place_p(self, start: int) -> Callable[[], None]:
         stream = self._stream(start, [self.model.localisation_rope()], wanted="none")
         encode = self.model.localisation.encode
@@ -504,7 +511,8 @@ def uncached(
             )
             state[name] = flow.euler(state[name], getattr(model(context, noised), name), now, then)
         if name == "p":
-            state["p"] = state["p"].clamp(-1, 1)
+            lost = torch.full_like(state["p"], UNLOCALISED)
+            state["p"] = lost if context.demo is None else state["p"].clamp(-1, 1)
         clean[name] = state[name]
     return Targets(**state)
 
