@@ -100,12 +100,12 @@ def test_the_few_calls_equal_one_dense_mask():
         blocks, xs = (video, video, action), (rows, clean, acts)
         made = [b.project(x, s.mod, s.widths, s.rope) for b, x, s in zip(blocks, xs, streams, strict=True)]
         q = torch.cat([m[0] for m in made], dim=1).transpose(1, 2)
-        k, v = torch.cat([m[1] for m in made], dim=2).transpose(2, 3)
+        k, v = (torch.cat([m[i] for m in made], dim=1).transpose(1, 2) for i in (1, 2))
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
         parts = attended.split([x.shape[1] for x in xs], dim=1)
         contexts = (plan.video_context, plan.video_context, plan.action_context)
         rows, clean, acts = (
-            b.finish(x, part, m[2], s.mod, s.widths, b.context_keys(c), s.num_blind)
+            b.finish(x, part, m[3], s.mod, s.widths, b.context_keys(c), s.num_blind)
             for b, x, part, m, s, c in zip(blocks, xs, parts, made, streams, contexts, strict=True)
         )
     dense = torch.cat([rows, clean], dim=1)

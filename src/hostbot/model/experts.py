@@ -56,7 +56,10 @@ class ExpertConfig:
 
 Modulation = Float32[Tensor, "#B G 6 w"]
 Keys = Float[Tensor, "2 B L h d"]
-"""Keys and values in one tensor, so that one copy caches both."""
+"""Keys and values in one tensor."""
+Heads = Float[Tensor, "B S h d"]
+Projection = tuple[Heads, Heads, Heads, Float[Tensor, "B S h"]]
+"""Queries, keys, values, head gates."""
 
 
 class Block(nn.Module):
@@ -94,8 +97,8 @@ class Block(nn.Module):
         mod: Modulation,
         widths: Sequence[int],
         rope: Float32[Tensor, "S d/2 2"],
-    ) -> tuple[Float[Tensor, "B S h d"], Keys, Float[Tensor, "B S h"]]:
-        """Queries, keys with values, and head gates of normed and modulated tokens."""
+    ) -> Projection:
+        """Queries, keys, values and head gates of normed and modulated tokens."""
         shift, scale = (self.table[:, None] + mod).unbind(2)[:2]
         normed = by_group(
             lambda n, sh, sc: n * (1 + sc) + sh, [layer_norm(x, self.eps)], [shift, scale], widths
@@ -108,7 +111,7 @@ class Block(nn.Module):
         q, k = rotate(qk.unflatten(-1, self.heads), rope).to(fused.dtype).unbind(2)
         v = fused[..., 2 * self.inner : 3 * self.inner].unflatten(-1, self.heads)
         gate = torch.sigmoid(fused[..., 3 * self.inner : 3 * self.inner + self.heads[0]])
-        return q, torch.stack([k, v]), gate
+        return q, k, v, gate
 
     def finish(
         self,

@@ -154,7 +154,8 @@ class Cascade:
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, device=self.device, dtype=dtype)
 
-        self._cache = empty(layers, 2, batch, length, *heads, dtype=dtype)
+        self._keys = empty(layers, batch, length, *heads, dtype=dtype)
+        self._values = empty(layers, batch, length, *heads, dtype=dtype)
         num_context = config.text_length + 1
         self._video_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
         self._action_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
@@ -344,7 +345,7 @@ class Cascade:
     def _layers(
         self,
         expert: Expert,
-        keys: Float[Tensor, "N 2 B L h d"],
+        context: Float[Tensor, "N 2 B L h d"],
         x: Float32[Tensor, "B S w"],
         stream: StageStream,
         mod: Float32[Tensor, "1 G 6 w"],
@@ -352,7 +353,8 @@ class Cascade:
         last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
             block = expert.layer(index)
-            x = self._layer(block, x, stream, mod, self._cache[index], keys[index], index == last)
+            cache = self._keys[index], self._values[index]
+            x = self._layer(block, x, stream, mod, *cache, context[index], index == last)
         return x
 
     def _video(
