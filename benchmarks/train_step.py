@@ -3,9 +3,9 @@
     python benchmarks/train_step.py --preset wan5b --plain 2 4 --checkpointed 16 --out benchmarks/results
     python benchmarks/train_step.py --preset tiny --plain 4 --checkpointed 4 --out /tmp/out
 
-Weights, gradients and moments are float32, products bfloat16 (autocast); latents and text come cached, so no VAE
-runs. "model" FLOPs count each product once forward and twice backward, tokens without gradient once, and nothing
-for recomputation; "hardware" FLOPs add the recomputed forward where blocks are checkpointed.
+Weights, gradients and moments are float32, products bfloat16 (autocast); latents and text come cached, so no
+VAE runs. "model" FLOPs count each product once forward and twice backward, tokens without gradient once, and
+nothing for recomputation; "hardware" FLOPs add the recomputed forward where blocks are checkpointed.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_init_then_info(tmp_path, capsys):
 def test_init_refuses_what_it_cannot_read(tmp_path):
     pickled = tmp_path / "weights.pt"
     pickled.write_bytes(b"junk")
-    with pytest.raises(BadInput, match="pickled weights are not read"):
+    with pytest.raises(BadInput, match="pickles are not read"):
         hostbot_model("init", str(tmp_path / "out"), "--from", str(pickled), "--size", "tiny")
     with pytest.raises(BadInput, match="lacks"):
         hostbot_model("init", str(tmp_path / "out"), "--from", str(tmp_path), "--size", "tiny")

@@ -144,7 +144,7 @@ def test_the_text_cache_works_without_the_encoder(tmp_path):
     first = with_it.encode(["a b", "c"])
     without = text.CachedText(tmp_path, encoder.identity)
     assert torch.equal(without.encode(["c", "a b"]), first.flip(0))
-    with pytest.raises(BadInput, match="no embedding of 'd'"):
+    with pytest.raises(BadInput, match="has no embedding of 'd'"):
         without.encode(["d"])
     with pytest.raises(BadInput, match="the encoder is"):
         text.CachedText(tmp_path, "other", encoder)

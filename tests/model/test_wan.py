@@ -61,10 +61,10 @@ def plain_wan(model: HostModel, latents, sigmas, widths, text):
     rope = grid_rope(grid_positions(range(NUM_FRAMES), GRID), VIDEO.head_dim)
     total = x.shape[1]
     stream = StageStream(widths=widths, start=0, ends=(total,) * len(widths), rope=rope)
-    cache = torch.empty(2, len(x), x.shape[1], VIDEO.num_heads, VIDEO.head_dim)
+    cache = torch.empty(2, len(x), x.shape[1], VIDEO.num_heads, VIDEO.head_dim).unbind(0)
     context = expert.text(text)
     for block in expert.blocks:
-        x = stage_layer(block, x, stream, mod, cache, block.context_keys(context))
+        x = stage_layer(block, x, stream, mod, *cache, block.context_keys(context))
     parts = x.split(list(widths), dim=1)
     out = [expert.velocity(part, embedding[:, g : g + 1]) for g, part in enumerate(parts)]
     return unpatchify(torch.cat(out, dim=1), GRID)
@@ -108,7 +108,7 @@ def test_every_video_parameter_has_a_foreign_name_or_is_known_to_be_ours():
     filled = {place.name for place in wan.diffusers_places(model).values()}
     assert {f"video.{name}" for name, _ in model.video.named_parameters()} == filled
     # ... and every row of it, but for the gates.
-    sizes = {name: 0 for name in filled}
+    sizes = dict.fromkeys(filled, 0)
     for place in wan.diffusers_places(model).values():
         sizes[place.name] += place.size
     inner = VIDEO.inner_dim

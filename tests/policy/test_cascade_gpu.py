@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: graphs replay what eager code computes, compiled code too, with no sync."""
+"""What only a CUDA device can show: graphs replay what eager code computes, with no sync."""
 
 from dataclasses import replace
 

@@ -48,7 +48,7 @@ class Init:
             model = wan.from_fastwam(config, self.source, dtype)
         else:
             raise BadInput(
-                f"{self.source} is neither a diffusers folder nor a .safetensors file (pickled weights are not read)"
+                f"{self.source} is no diffusers folder and no .safetensors file; pickles are not read"
             )
         origin = "drawn" if self.source is None else self.source.name
         checkpoint.save(model, self.out, {"origin": origin, "seed": self.seed})

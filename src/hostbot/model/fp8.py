@@ -1,9 +1,12 @@
 """Eight-bit weights for use, an option and never the default: half the bytes that a cascade pass reads.
 
-Legend: i inputs, o outputs of a linear layer, M rows. Weights are e4m3 with one scale an output, activations are
-scaled a row when they come; sums are float32. On CUDA the product is the card's own fp8; elsewhere the same rounded
-numbers are multiplied in float32, so that its effect on accuracy can be seen on any machine.
+Legend: i inputs, o outputs of a linear layer, M rows. Weights are e4m3 with one scale an output, activations
+are scaled a row when they come; sums are float32. On CUDA the product is the card's own fp8; elsewhere the
+same rounded numbers are multiplied in float32, so that its effect on accuracy can be seen on any machine.
 """
+
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class Fp8Linear(nn.Module):
             y = (y + self.bias).to(x.dtype)
         else:
             y = F.linear(rows.float() * scale, self.weight.float() * self.scale.T).to(x.dtype) + self.bias
-        return y.unflatten(0, x.shape[:-1])
+        return y.reshape(*x.shape[:-1], -1)
 
 
 def quantise_(model: HostModel) -> HostModel:

@@ -3,10 +3,14 @@
 Legend: B batch, S tokens, G time groups (runs of tokens that share a noise level), w width.
 """
 
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +25,11 @@ GATE_BIAS = 5.0
 
 class Linear(nn.Linear):
     """A linear layer whose product may be replaced (by fp8, say) without touching its callers."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """What ``nn.Module`` leaves untyped."""
 
     def in_float32(self, x: Float[Tensor, "*B i"]) -> Float32[Tensor, "*B o"]:
         """The same map in float32 whatever the weights are: for values a bfloat16 would round away."""
@@ -116,7 +125,7 @@ class TextEmbedding(nn.Module):
 
 
 class LocalisationCodec(nn.Module):
-    """E_p, a value to a token, and D_p, a token to a velocity; the value stays in float32."""
+    """E_p, a value to a token, and D_p, a token to a velocity; in float32: a single number counts."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -124,12 +133,14 @@ class LocalisationCodec(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.decode_hidden, self.decode_out = Linear(dim, dim), Linear(dim, 1)
 
-    def encode(self, value: Float[Tensor, "B K"]) -> Float[Tensor, "B K w"]:
+    def encode(self, value: Float[Tensor, "B K"]) -> Float32[Tensor, "B K w"]:
         """y^p = E_p(p) of values in [-1, 1], noisy ones included."""
         hidden = F.gelu(self.encode_hidden.in_float32(value[..., None]))
-        return self.encode_out(hidden.to(self.encode_out.weight.dtype))
+        return self.encode_out.in_float32(hidden)
 
-    def decode(self, token: Float[Tensor, "B K w"]) -> Float32[Tensor, "B K"]:
+    def decode(self, token: Float32[Tensor, "B K w"]) -> Float32[Tensor, "B K"]:
         """D_p: the velocity of the value."""
-        hidden = self.decode_hidden(self.norm(token.to(self.norm.weight.dtype)))
+        weight, bias = self.norm.weight, self.norm.bias
+        normed = F.layer_norm(token, token.shape[-1:], weight.float(), bias.float(), self.norm.eps)
+        hidden = self.decode_hidden.in_float32(normed)
         return self.decode_out.in_float32(F.gelu(hidden)).squeeze(-1)

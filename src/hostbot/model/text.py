@@ -3,6 +3,9 @@
 Legend: B instructions, L tokens (zero-padded), t token width.
 """
 
+# mypy: disable-error-code="no-untyped-call,no-any-return"
+# (transformers has few types)
+
 from __future__ import annotations
 
 import hashlib
@@ -39,8 +42,8 @@ class HashedWords:
 
     For the tiny preset: no weights, no download, no vocabulary; the same on every machine. Words that share
     letters share direction (plurals, typing errors), and what a word means is learned by the model's own
-    two-layer text embedding, which is trained. A frozen UMT5 of random weights would give less and cost more, and
-    a trained one of useful size would not fit the weights that are shipped.
+    two-layer text embedding, which is trained. A frozen UMT5 of random weights would give less and cost more,
+    and a trained one of useful size would not fit the weights that are shipped.
     """
 
     def __init__(self, dim: int = 256, length: int = 24) -> None:
@@ -138,7 +141,7 @@ class CachedText:
         def make() -> Tensor:
             if self.encoder is None:
                 raise BadInput(
-                    f"no embedding of {text!r} by {self.identity} under {self.folder}: embed it where the encoder is"
+                    f"{self.folder} has no embedding of {text!r}: embed it where {self.identity} is"
                 )
             return self.encoder.encode([text])[0]
 

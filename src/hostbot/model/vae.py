@@ -3,9 +3,12 @@
 Legend: B batch, V views, T frames (1 + 4 k), F = 1 + k latent frames, h w pixels, C latent channels,
 H W latents of all views stacked by height.
 
-The paper stacks views in pixels before the VAE. Here each view is encoded on its own and latents are stacked: the
-grid is the same, but a view that is missing then leaves no trace in its neighbours.
+The paper stacks views in pixels before the VAE. Here each view is encoded on its own and latents are stacked:
+the grid is the same, but a view that is missing then leaves no trace in its neighbours.
 """
+
+# mypy: disable-error-code="attr-defined,no-untyped-call,no-any-return"
+# (diffusers has no types)
 
 from __future__ import annotations
 
@@ -47,8 +50,8 @@ def wan22_vae() -> AutoencoderKLWan:
 
 
 def tiny_vae() -> AutoencoderKLWan:
-    """The same class at 8x and a hundredth of the width, for 64x64 views."""
-    return AutoencoderKLWan(
+    """The same class at 8x and a tenth of the width, for 64x64 views; starts nearly without latent noise."""
+    vae = AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=24,
         z_dim=16,
@@ -63,6 +66,9 @@ def tiny_vae() -> AutoencoderKLWan:
         latents_mean=[0.0] * 16,
         latents_std=[1.0] * 16,
     )
+    with torch.no_grad():
+        vae.quant_conv.bias[vae.config.z_dim :] = -6.0  # log variance
+    return vae
 
 
 def load_vae(folder: Path) -> AutoencoderKLWan:
@@ -104,8 +110,8 @@ class LatentCodec:
 
     @torch.no_grad()
     def encode_views(self, views: UInt8[Tensor, "V T h w 3"]) -> Float32[Tensor, "C F H W"]:
-        """Latents of one clip; the first latent frame sees the first frame alone, each further one four more."""
-        num_views, num_frames, height, width, _ = views.shape
+        """Latents of one clip; the first latent is of the first frame alone, each further one of four."""
+        _, num_frames, height, width, _ = views.shape
         if num_frames % 4 != 1:
             raise BadInput(f"a clip has 1 + 4 k frames, got {num_frames}")
         if height % self.spatial or width % self.spatial:
@@ -138,7 +144,7 @@ class LatentCache:
 
 
 def cached(folder: Path, content: Iterable[bytes], make: Callable[[], Tensor]) -> Tensor:
-    """A tensor under the hash of what it was made from; written aside and moved into place, damage is redone."""
+    """A tensor kept under the hash of what it was made from, moved into place whole; damage is redone."""
     digest = hashlib.sha256()
     for part in content:
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -5,6 +5,9 @@ straight into the model's own parameters, so that loading takes no second copy o
 Legend: o outputs, i inputs of a linear layer.
 """
 
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
+
 from __future__ import annotations
 
 import json
@@ -96,6 +99,9 @@ FASTWAM_ACTION_STEM: Names = {
 }
 
 
+Kind = Literal["plain", "patch_in", "patch_out"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a foreign tensor goes: ``size`` rows from ``start`` of a parameter of ours, or (0) all of it."""
@@ -103,7 +109,7 @@ class Place:
     name: str
     start: int = 0
     size: int = 0
-    kind: Literal["plain", "patch_in", "patch_out"] = "plain"
+    kind: Kind = "plain"
 
     def rows(self, parameter: Tensor) -> Tensor:
         """The rows it fills."""
@@ -112,24 +118,23 @@ class Place:
 
 def places(expert: Expert, prefix: str, stem: Names, block: Names, root: str = "") -> dict[str, Place]:
     """Every foreign name of an expert, with its place; ``prefix`` is our module, ``root`` the foreign one."""
-    modules = {f"{root}{theirs}": (f"{prefix}.{ours}", *rest) for theirs, (ours, *rest) in stem.items()}
+    modules = {f"{root}{theirs}": (f"{prefix}.{ours}", part, n) for theirs, (ours, part, n) in stem.items()}
     for index in range(len(expert.blocks)):
-        for theirs, (ours, *rest) in block.items():
-            modules[f"{root}blocks.{index}.{theirs}"] = (f"{prefix}.blocks.{index}.{ours}", *rest)
+        for theirs, (ours, part, parts) in block.items():
+            modules[f"{root}blocks.{index}.{theirs}"] = (f"{prefix}.blocks.{index}.{ours}", part, parts)
     own = {f"{prefix}.{name}" for name, _ in expert.named_parameters()}
     found: dict[str, Place] = {}
     for theirs, (ours, part, parts) in modules.items():
-        kind = ours.rpartition(".")[2]
-        special = kind if kind in ("patch_in", "patch_out") else "plain"
+        size = expert.config.inner_dim if parts > 1 else 0
         for suffix in ("", ".weight", ".bias"):
-            if ours + suffix in own:
-                size = expert.config.inner_dim if parts > 1 else 0
-                found[theirs + suffix] = Place(
-                    name=ours + suffix,
-                    start=part * size,
-                    size=size,
-                    kind=special if suffix == ".weight" or kind == "patch_out" else "plain",  # type: ignore[arg-type]
-                )
+            name = ours + suffix
+            if name in own:
+                kind: Kind = "plain"
+                if name.endswith("patch_in.weight"):
+                    kind = "patch_in"
+                elif ".patch_out." in name:
+                    kind = "patch_out"
+                found[theirs + suffix] = Place(name=name, start=part * size, size=size, kind=kind)
     return found
 
 
@@ -149,16 +154,16 @@ def _ours(tensor: Tensor, place: Place, channels: int) -> Tensor:
     if place.kind == "patch_in":
         return tensor.flatten(1)
     if place.kind == "patch_out":
-        return tensor.unflatten(0, (-1, channels)).transpose(0, 1).flatten(0, 1)
+        return tensor.reshape(-1, channels, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
     return tensor
 
 
 def _theirs(tensor: Tensor, place: Place, channels: int, patch: int) -> Tensor:
     """The way back."""
     if place.kind == "patch_in":
-        return tensor.unflatten(1, (channels, 1, patch, patch))
+        return tensor.reshape(len(tensor), channels, 1, patch, patch)
     if place.kind == "patch_out":
-        return tensor.unflatten(0, (channels, -1)).transpose(0, 1).flatten(0, 1)
+        return tensor.reshape(channels, -1, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
     return tensor
 
 
@@ -184,7 +189,7 @@ def shards(folder: Path) -> list[Path]:
     missing = [path.name for path in files if not path.is_file()]
     if missing:
         raise BadInput(
-            f"{folder} lacks {', '.join(missing)}: give the folder of Wan-AI/Wan2.2-TI2V-5B-Diffusers as downloaded"
+            f"{folder} lacks {', '.join(missing)}: give Wan-AI/Wan2.2-TI2V-5B-Diffusers as downloaded"
         )
     return files
 
@@ -203,7 +208,7 @@ def _fill(model: HostModel, files: list[Path], wanted: Mapping[str, Place], stri
             tensor = _ours(stored_tensor, place, model.config.grid.latent_channels) if same_size else None
             if tensor is None or tensor.shape != rows.shape:
                 raise BadInput(
-                    f"{theirs} is {tuple(stored_tensor.shape)} but {place.name} takes {tuple(rows.shape)} here"
+                    f"{theirs} is {tuple(stored_tensor.shape)}; {place.name} takes {tuple(rows.shape)} here"
                 )
             rows.copy_(tensor)
 
@@ -253,9 +258,9 @@ def load_fastwam(model: HostModel, file: Path) -> list[str]:
 def resize(source: Float[Tensor, "*i"], shape: torch.Size, fan_in: bool) -> Float[Tensor, "*o"]:
     """Linear interpolation along every axis that differs, then one scale that keeps activations' variance.
 
-    With ``fan_in`` the last axis is summed over, and weights grow by sqrt(old / new) of its length, the paper's
-    alpha; elsewhere the root mean square stays as it was. The scale is measured, not assumed: interpolation
-    itself shrinks white noise by an amount that depends on the ratio.
+    With ``fan_in`` the last axis is summed over, and weights grow by sqrt(old / new) of its length, the
+    paper's alpha; elsewhere the root mean square stays as it was. The scale is measured, not assumed:
+    interpolation itself shrinks white noise by an amount that depends on the ratio.
     """
     result = source.float()
     for axis, size in enumerate(shape):
@@ -270,7 +275,7 @@ def resize(source: Float[Tensor, "*i"], shape: torch.Size, fan_in: bool) -> Floa
 
 
 def grow_action_expert(model: HostModel) -> list[str]:
-    """Initialise the action expert from the video expert; returns what has no counterpart and stays as it was.
+    """Initialise the action expert from the video expert; returns what has no counterpart there.
 
     Head gates keep their own start; the in and out projections are Kaiming uniform from construction.
     """
@@ -278,23 +283,21 @@ def grow_action_expert(model: HostModel) -> list[str]:
     left: list[str] = []
     with torch.no_grad():
         for name, parameter in model.action.named_parameters():
-            source = video.get(name)
-            if source is None:
+            if name not in video:
                 left.append(f"action.{name}")
                 continue
-            if ".qkvg." in name:
-                rows = 3 * model.config.video.inner_dim
-                source, parameter = source[:rows], parameter[:rows]
+            rows = 3 * model.config.video.inner_dim if ".qkvg." in name else len(parameter)
+            target, source = parameter[:rows], video[name][: rows if ".qkvg." in name else None]
             # The six components of the time projection are separate maps: they must not blend.
             parts = 6 if name.startswith("time.proj") else 1
-            shape = torch.Size([parts, parameter.shape[0] // parts, *parameter.shape[1:]])
-            old = source.unflatten(0, (parts, -1))
-            parameter.copy_(resize(old, shape, fan_in=source.ndim == 2).flatten(0, 1))
+            shape = torch.Size([parts, len(target) // parts, *target.shape[1:]])
+            old = source.reshape(parts, -1, *source.shape[1:])
+            target.copy_(resize(old, shape, fan_in=source.ndim == 2).flatten(0, 1))
     return left
 
 
 def start_own(model: HostModel) -> None:
-    """Initialise what no foreign checkpoint has: gates, localisation codec, M_s, and the action in and out."""
+    """Initialise what no foreign checkpoint has: gates, localisation codec, M_s, action in and out."""
     for expert in (model.video, model.action):
         for index in range(len(expert.blocks)):
             expert.layer(index).open_gates()

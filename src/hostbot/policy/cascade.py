@@ -7,14 +7,19 @@ One buffer a layer holds the keys and values of [D | O | p | o | a]. Every stage
 place and attends to the buffer up to their end, so a noisy target lies where its clean self will lie, and
 nothing is ever masked, concatenated or grown. On CUDA each stage is one graph over static shapes.
 
-Stages: ``demo`` when the window moved (it may run while the robot still moves), ``observation`` with the first
-localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, ``a``.
+Stages: ``demo`` when the window moved (it may run while the robot still moves), ``observation`` with the
+first localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, ``a``.
 """
+
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -24,7 +29,7 @@ from torch import Tensor
 
 from hostbot import flow
 from hostbot.model.experts import Expert
-from hostbot.model.host import Context, HostModel, Noised, Targets
+from hostbot.model.host import UNLOCALISED, Context, HostModel, Noised, Targets
 from hostbot.model.mot import StageStream, stage_layer
 from hostbot.model.tokens import patchify, unpatchify
 from hostbot.types import BadInput
@@ -50,7 +55,7 @@ class CascadeConfig:
     graphs: bool = True
     """CUDA graphs, one a stage (no effect on a CPU)."""
     compile: CompileMode = "off"
-    """Fuse each layer with torch.compile: a minute of warm-up for each demonstration layout, a faster cycle."""
+    """Fuse each layer with torch.compile: a minute of warm-up a demonstration layout, a faster cycle."""
 
     def __post_init__(self) -> None:
         if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
@@ -74,7 +79,7 @@ class CascadeOutput:
     """Estimate in [-1, 1]."""
     p_samples: Float32[Tensor, "B K"]
     confidence: Float32[Tensor, " B"]
-    """1: all samples agree; 0: they lie as if drawn anywhere in the window; NaN for a single sample."""
+    """1: all samples agree; 0: as if drawn anywhere in the window; NaN for one sample or no demonstration."""
     o: Float32[Tensor, "B C F H W"] | None
     a: Float32[Tensor, "B A a"]
     timing_ms: Mapping[str, float] = field(default_factory=dict)
@@ -120,8 +125,8 @@ class Cascade:
         self.model, self.config, self.batch = model.eval(), config or CascadeConfig(), batch
         if self.config.skip_future and model.config.flow.unseen_future == 0:
             raise BadInput(
-                "this model never acted without seeing the future (unseen_future = 0), so skip_future would ask "
-                "of it what it was not trained for"
+                "this model never acted without seeing the future (unseen_future = 0), so skip_future would "
+                "ask of it what it was not trained for"
             )
         self.device = next(model.parameters()).device
         self._layer: Callable[..., Tensor] = stage_layer
@@ -144,12 +149,13 @@ class Cascade:
         frame, num_future = grid.frame_tokens, grid.future_latents * grid.frame_tokens
         tail = max(self.config.num_localisations, 1 + num_future + config.horizon)
         length = (grid.demo_latents + 1) * frame + tail
-        dtype = self.model.video.dtype
+        dtype = self.model.video.dtype  # of keys, values and text; everything else is float32
 
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, device=self.device, dtype=dtype)
 
-        self._cache = empty(layers, 2, batch, length, *heads, dtype=dtype)
+        self._keys = empty(layers, batch, length, *heads, dtype=dtype)
+        self._values = empty(layers, batch, length, *heads, dtype=dtype)
         num_context = config.text_length + 1
         self._video_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
         self._action_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
@@ -183,8 +189,8 @@ class Cascade:
         self._embedding_o, mod_o = modulations(model.video, self._sigmas["o"][:-1])
         _, self._mod_a = modulations(model.action, self._sigmas["a"][:-1])
         self._mod_clean, self._mod_p, self._mod_o = clean[0], mod_p, mod_o
-        # Passes that carry two runs of tokens: the first localisation step rides with the observation, the clean
-        # localisation with the first step of the future. Each spares a reading of all weights.
+        # Passes that carry two runs of tokens: the first localisation step rides with the observation, the
+        # clean localisation with the first step of the future. Each spares a reading of all weights.
         self._mod_first_p = torch.cat([clean[0], mod_p[0]], dim=1)
         self._mod_first_o = torch.cat([clean[0], mod_o[0]], dim=1)
 
@@ -192,7 +198,7 @@ class Cascade:
 
     @torch.inference_mode()
     def instruct(self, text: Float[Tensor, "B L t"]) -> None:
-        """Cache both experts' cross-attention keys of an instruction; the window must then be watched anew."""
+        """Cache both experts' cross-attention keys of an instruction; watch the window anew after it."""
         if tuple(text.shape) != tuple(self._text.shape):
             raise BadInput(f"text is {tuple(text.shape)} but this cascade takes {tuple(self._text.shape)}")
         self._text.copy_(text)
@@ -266,7 +272,7 @@ class Cascade:
             p=self._p.clone(),
             p_samples=self._p_samples.clone(),
             confidence=self._confidence.clone(),
-            o=None if self.config.skip_future else unpatchify(self._o, grid),
+            o=None if self.config.skip_future else unpatchify(self._o.clone(), grid),
             a=self._a.clone(),
             timing_ms=timing,
         )
@@ -274,10 +280,8 @@ class Cascade:
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
         if self._views not in self._stages:
             self._stages[self._views] = self._make_stages()
-        stages = self._stages[self._views]
-        marks = []
-        # Stages and layouts differ in shapes only, each compiled once; the default limit takes that for a fault.
-        with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
+        stages, marks = self._stages[self._views], []
+        with self._many_variants():
             for name in names:
                 marks.append(self._mark(timed))
                 stages[name]()
@@ -285,6 +289,13 @@ class Cascade:
         if not timed:
             return dict.fromkeys(names, 0.0)
         return {name: _elapsed(a, b) for name, a, b in zip(names, marks[:-1], marks[1:], strict=True)}
+
+    def _many_variants(self) -> AbstractContextManager[object]:
+        """Stages and layouts differ in shapes, each compiled once; the usual limit takes that for a fault."""
+        if self.config.compile == "off":
+            return nullcontext()
+        patch: AbstractContextManager[object] = torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS)
+        return patch
 
     def _mark(self, timed: bool) -> torch.cuda.Event | float:
         if not timed or self.device.type != "cuda":
@@ -300,9 +311,9 @@ class Cascade:
         grid, num_demo = self.model.config.grid, self._num_demo
         context = num_demo + grid.frame_tokens
         future = context + 1 + grid.future_latents * grid.frame_tokens
-        functions = {"observation": self._observe(num_demo), "p": self._localise(context)}
+        functions = {"observation": self._observe(num_demo), "p": self._no_place}
         if num_demo:
-            functions["demo"] = self._see_demo(num_demo)
+            functions |= {"demo": self._see_demo(num_demo), "p": self._localise(context)}
         if self.config.skip_future:
             functions |= {"clean_p": self._place_p(context), "a": self._decide(context + 1)}
         else:
@@ -334,20 +345,21 @@ class Cascade:
     def _layers(
         self,
         expert: Expert,
-        keys: Float[Tensor, "N 2 B L h d"],
-        x: Float[Tensor, "B S w"],
+        context: Float[Tensor, "N 2 B L h d"],
+        x: Float32[Tensor, "B S w"],
         stream: StageStream,
         mod: Float32[Tensor, "1 G 6 w"],
-    ) -> Float[Tensor, "B S2 w"]:
+    ) -> Float32[Tensor, "B S2 w"]:
         last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
             block = expert.layer(index)
-            x = self._layer(block, x, stream, mod, self._cache[index], keys[index], index == last)
+            cache = self._keys[index], self._values[index]
+            x = self._layer(block, x, stream, mod, *cache, context[index], index == last)
         return x
 
     def _video(
-        self, x: Float[Tensor, "B S w"], stream: StageStream, mod: Float32[Tensor, "1 G 6 w"]
-    ) -> Float[Tensor, "B S2 w"]:
+        self, x: Float32[Tensor, "B S w"], stream: StageStream, mod: Float32[Tensor, "1 G 6 w"]
+    ) -> Float32[Tensor, "B S2 w"]:
         return self._layers(self.model.video, self._video_keys, x, stream, mod)
 
     def _see_demo(self, num_demo: int) -> Callable[[], None]:
@@ -416,6 +428,12 @@ class Cascade:
 
         return run
 
+    def _no_place(self) -> None:
+        """Without a demonstration there is no place in it: the value that stood for this in training."""
+        self._p_samples.fill_(UNLOCALISED)
+        self._p.fill_(UNLOCALISED)
+        self._confidence.fill_(torch.nan)
+
     def _place_p(self, start: int) -> Callable[[], None]:
         stream = self._stream(start, [self.model.localisation_rope()], wanted="none")
         encode = self.model.localisation.encode
@@ -482,7 +500,7 @@ def uncached(
         ("a", config.steps_a, flows.shift_a),
     ):
         sigmas = flow.schedule(steps, shift).tolist()
-        for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
+        for now, then in itertools.pairwise(sigmas):
             level = torch.full((batch,), now, device=noise.p.device)
             noised = Noised(
                 noisy=Targets(**state),
@@ -495,7 +513,8 @@ def uncached(
             )
             state[name] = flow.euler(state[name], getattr(model(context, noised), name), now, then)
         if name == "p":
-            state["p"] = state["p"].clamp(-1, 1)
+            lost = torch.full_like(state["p"], UNLOCALISED)
+            state["p"] = lost if context.demo is None else state["p"].clamp(-1, 1)
         clean[name] = state[name]
     return Targets(**state)
 
@@ -506,4 +525,4 @@ def _elapsed(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
         assert isinstance(a, float) and isinstance(b, float)  # noqa: PT018
         return 1e3 * (b - a)
     b.synchronize()
-    return a.elapsed_time(b)
+    return float(a.elapsed_time(b))
