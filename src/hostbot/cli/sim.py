@@ -68,7 +68,7 @@ class Play:
     """Which scene."""
     perturb: Literal["none", "light", "objects", "scene", "disturb"] = "none"
     """Light and colour, unseen instances, another room, or a hand that pushes things aside."""
-    video: Path | None = None
+    video: Annotated[Path | None, arg(metavar="OUT.mp4")] = None
     """Write all views side by side to this mp4."""
     size: int = 192
     """Height and width of a view in the video."""
@@ -249,7 +249,7 @@ class Check:
     """Who tries; ``wandering`` is chance that gets somewhere, told for interest."""
     workers: int = 1
     """Processes."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Keep trials here (JSON lines) and go on from them; a table beside it as .md."""
     json: bool = False
     """Print figures as JSON."""

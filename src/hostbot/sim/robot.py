@@ -115,7 +115,7 @@ def _add_gripper(spec: mujoco.MjSpec, config: RobotConfig, limb: str, hand: mujo
         size=[0.004],
         rgba=[0, 0, 0, 0],
     )
-    hand.add_camera(name=f"{limb}_wrist", pos=[0.005, 0, 0.075], fovy=78, xyaxes=[0, -1, 0, 0.42, 0, 0.91])
+    hand.add_camera(name=f"{limb}_wrist", pos=[0.03, 0, -0.08], fovy=72, xyaxes=[0, -1, 0, -0.42, 0, 0.907])
     for name, sign in (("a", 1.0), ("b", -1.0)):
         finger = hand.add_body(name=f"{limb}_finger_{name}", pos=[0, 0, 0], gravcomp=1.0)
         finger.add_joint(

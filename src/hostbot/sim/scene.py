@@ -25,7 +25,7 @@ class SceneConfig:
     light_rgb: tuple[float, float, float] = (1.0, 1.0, 1.0)
     camera_pos: tuple[float, float, float] = (0.80, 0.0, 0.66)
     camera_target: tuple[float, float, float] = (0.25, 0.0, 0.03)
-    camera_fovy: float = 37.0
+    camera_fovy: float = 40.0
     hue: float = 0.04
     """How far a thing's colour wanders from its name's."""
     size: float = 0.06
@@ -57,7 +57,9 @@ def base_spec(config: SceneConfig) -> mujoco.MjSpec:
     visual.quality.offsamples = 0
     visual.quality.numslices, visual.quality.numstacks = 14, 7
     visual.global_.offwidth = visual.global_.offheight = 1024
-    visual.map.znear = 0.02
+    # Without a fixed extent the room's size would push the near plane past the jaws.
+    spec.stat.extent = 1.0
+    visual.map.znear, visual.map.zfar = 0.02, 6.0
     visual.headlight.ambient = [0.30 * config.light] * 3
     visual.headlight.diffuse = [0.25 * config.light] * 3
     visual.headlight.specular = [0, 0, 0]
