@@ -24,7 +24,6 @@ GROUPS = {
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
-    "sim": "the bench: tasks to list, play, record and check, in MuJoCo",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "doctor": "check that everything hostbot needs works here",
 }
