@@ -26,10 +26,11 @@ from hostbot.types import bimanual
 
 VIEWS = ("left_wrist", "right_wrist", "third_person")
 MEASURE = """
-import resource, sys
+import sys
 from hostbot.cli import main
 code = main(["data", "info", sys.argv[1], "--json"])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+# Not getrusage: its peak is inherited from the process that started this one.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
 sys.exit(code)
 """
 
