@@ -58,7 +58,7 @@ def scene_of(rng: np.random.Generator, unseen: bool = False) -> SceneConfig:
     floor = rng.uniform(0.15, 0.7, 3)
     azimuth, elevation = rng.uniform(-0.95, 0.95), rng.uniform(0.65, 1.05)
     distance = rng.uniform(0.80, 0.98)
-    target = np.array([0.27, 0.0, 0.03]) + rng.uniform(-0.02, 0.02, 3)
+    target = np.array([0.29, 0.0, 0.03]) + rng.uniform(-0.02, 0.02, 3)
     out = np.array(
         [np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)]
     )
@@ -73,7 +73,7 @@ def scene_of(rng: np.random.Generator, unseen: bool = False) -> SceneConfig:
         light_rgb=(1.0, 1.0 - abs(warm) / 2, 1.0 - max(0.0, warm)),
         camera_pos=(float(camera[0]), float(camera[1]), float(camera[2])),
         camera_target=(float(target[0]), float(target[1]), float(target[2])),
-        camera_fovy=float(rng.uniform(36, 42)),
+        camera_fovy=float(rng.uniform(40, 46)),
         hue=0.06,
         size=0.08,
         unseen=unseen,

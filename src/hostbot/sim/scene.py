@@ -25,7 +25,7 @@ class SceneConfig:
     light_rgb: tuple[float, float, float] = (1.0, 1.0, 1.0)
     camera_pos: tuple[float, float, float] = (0.80, 0.0, 0.66)
     camera_target: tuple[float, float, float] = (0.25, 0.0, 0.03)
-    camera_fovy: float = 40.0
+    camera_fovy: float = 42.0
     hue: float = 0.04
     """How far a thing's colour wanders from its name's."""
     size: float = 0.06
