@@ -206,7 +206,7 @@ def _spot(
 ) -> tuple[float, float, float] | None:
     shape = shapes[name]
     for _ in range(30):
-        low, high = layout.x
+        low, high = layout.x[0], layout.x[1] - shape.ahead
         if shape.far:
             low = high = 0.40
         x = rng.uniform(low, high + 1e-9)
