@@ -10,8 +10,9 @@ import numpy as np
 from hostbot.sim.actor import Actor, Pace
 from hostbot.sim.env import Judge, seeded
 from hostbot.sim.hand import HandConfig, Person, add_hands
+from hostbot.sim.layout import Layout
 from hostbot.sim.render import Painter
-from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
+from hostbot.sim.scene import SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import BadInput, Demonstration, Event, Frames

@@ -16,12 +16,14 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from hostbot.sim.actor import Actor, Pace
+from hostbot.sim.arms import MAX_OPENING, RobotConfig, add_robot
+from hostbot.sim.layout import Layout
 from hostbot.sim.meddler import Meddler, add_meddler
 from hostbot.sim.pose import Vec3
 from hostbot.sim.predicates import Undisturbed
 from hostbot.sim.render import Painter
-from hostbot.sim.robot import MAX_OPENING, Robot, RobotConfig, add_robot
-from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
+from hostbot.sim.robot import Robot
+from hostbot.sim.scene import SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import BadInput, Embodiment, Image, Observation, bimanual
