@@ -72,6 +72,8 @@ class Put:
     square: bool = False
     flip: bool = False
     release: bool = True
+    open: float = 0.03
+    """How much wider the jaws open to let go."""
     unless: Predicate | None = None
     """Leave it out where this holds already."""
 
@@ -93,7 +95,7 @@ class Put:
             Key(goals={role: over}, event="carry", near=0.006),
             Key(goals={role: down}, event="lower", speed=0.6),
         ]
-        return [*out, *let_go(stage, role)] if self.release else out
+        return [*out, *let_go(stage, role, self.open)] if self.release else out
 
     def _rim(self, stage: Stage) -> float:
         """Height at which to let go over a mouth too narrow for the fingers: they stay above it."""
