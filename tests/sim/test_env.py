@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
+from hostbot.geometry import rotation_angle
 from hostbot.sim.catalogue import task
 from hostbot.sim.demonstrator import VIEW, demonstrate
 from hostbot.sim.env import VIEWS, EnvConfig, SimEnv
 from hostbot.sim.keys import tool_rotation
-from hostbot.sim.pose import Pose, angle_of
+from hostbot.sim.pose import Pose
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.vector import make_vector
 from hostbot.types import BadInput, Observation
@@ -114,7 +115,7 @@ def test_the_arms_reach_what_they_are_asked_for():
     reached, openings = unpack(env.state())
     for limb, pose in poses.items():
         assert np.linalg.norm(reached[limb].pos - pose.pos) < 0.002
-        assert angle_of(reached[limb].rot.T @ pose.rot) < 0.01
+        assert rotation_angle(reached[limb].rot.T @ pose.rot) < 0.01
     assert openings["left"] == pytest.approx(0.03, abs=0.002)
     assert openings["right"] == pytest.approx(0.06, abs=0.002)
 

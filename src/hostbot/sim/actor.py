@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from hostbot.sim.keys import Goal, Key, closing_yaw, resolve, tool_rotation
 from hostbot.sim.pose import Pose, axis_angle, rotate
-from hostbot.sim.robot import LIMBS, pack, unpack
+from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import Event
@@ -242,11 +242,3 @@ class Actor:
             self._command[limb] = Pose(pos, rotate(axis, np.sign(angle) * turn) @ command.rot)
             turning = max(turning, abs(angle) - turn)
         return max(longest - step, 0.0) + (0.05 * turning if turning > 0.05 else 0.0)
-
-
-def roles_of(events: list[Event]) -> tuple[str, ...]:
-    """Names of events in order, repeats dropped: the shape of an execution."""
-    return tuple(event.name for i, event in enumerate(events) if i == 0 or events[i - 1].name != event.name)
-
-
-__all__ = ["LIMBS", "Actor", "Pace", "roles_of"]

@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float
 
+from hostbot.sim.arms import LIMBS, MAX_OPENING
 from hostbot.sim.env import SimEnv, seeded
 from hostbot.sim.keys import tool_rotation
 from hostbot.sim.pose import Pose
-from hostbot.sim.robot import LIMBS, MAX_OPENING, pack
+from hostbot.sim.robot import pack
 
 AgentName = Literal["expert", "zero", "random"]
 Act = Callable[[], Float[np.ndarray, " 20"]]

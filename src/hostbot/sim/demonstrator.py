@@ -10,8 +10,9 @@ import numpy as np
 from hostbot.sim.actor import Actor, Pace
 from hostbot.sim.env import Judge, seeded
 from hostbot.sim.hand import HandConfig, Person, add_hands
+from hostbot.sim.layout import Layout
 from hostbot.sim.render import Painter
-from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
+from hostbot.sim.scene import SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import BadInput, Demonstration, Event, Frames
@@ -58,7 +59,7 @@ def scene_of(rng: np.random.Generator, unseen: bool = False) -> SceneConfig:
     floor = rng.uniform(0.15, 0.7, 3)
     azimuth, elevation = rng.uniform(-0.95, 0.95), rng.uniform(0.65, 1.05)
     distance = rng.uniform(0.80, 0.98)
-    target = np.array([0.27, 0.0, 0.03]) + rng.uniform(-0.02, 0.02, 3)
+    target = np.array([0.29, 0.0, 0.03]) + rng.uniform(-0.02, 0.02, 3)
     out = np.array(
         [np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)]
     )
@@ -73,7 +74,7 @@ def scene_of(rng: np.random.Generator, unseen: bool = False) -> SceneConfig:
         light_rgb=(1.0, 1.0 - abs(warm) / 2, 1.0 - max(0.0, warm)),
         camera_pos=(float(camera[0]), float(camera[1]), float(camera[2])),
         camera_target=(float(target[0]), float(target[1]), float(target[2])),
-        camera_fovy=float(rng.uniform(36, 42)),
+        camera_fovy=float(rng.uniform(40, 46)),
         hue=0.06,
         size=0.08,
         unseen=unseen,

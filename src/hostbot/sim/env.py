@@ -16,17 +16,22 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from hostbot.sim.actor import Actor, Pace
+from hostbot.sim.arms import MAX_OPENING, RobotConfig, add_robot
+from hostbot.sim.layout import Layout
 from hostbot.sim.meddler import Meddler, add_meddler
+from hostbot.sim.pose import Vec3
 from hostbot.sim.predicates import Undisturbed
 from hostbot.sim.render import Painter
-from hostbot.sim.robot import MAX_OPENING, Robot, RobotConfig, add_robot
-from hostbot.sim.scene import Layout, SceneConfig, add_things, base_spec
+from hostbot.sim.robot import Robot
+from hostbot.sim.scene import SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import BadInput, Embodiment, Image, Observation, bimanual
 
 VIEWS = ("left_wrist", "right_wrist", "third_person")
 HOLD_SECONDS = 0.5
+CALM_SPEED = 0.8
+"""Metres a second: faster hands are flailing. The expert's stay below, random actions are hardly ever so slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,20 +75,30 @@ def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
 
 
 class Judge:
-    """Asks that a task's predicate hold for half a second without a break, the rest of the scene undisturbed."""
+    """Asks that a task's predicate hold for half a second without a break.
+
+    Meanwhile the rest of the scene must be undisturbed and no hand may be flailing.
+    """
 
     def __init__(self, task: Task, rate_hz: float) -> None:
-        self._success, self._need = task.success, round(HOLD_SECONDS * rate_hz)
+        self._success, self._rate_hz = task.success, rate_hz
+        self._need = round(HOLD_SECONDS * rate_hz)
         self._tidy = Undisturbed(tuple(thing.name for thing in task.foils))
+        self._hands: dict[str, Vec3] = {}
         self._count = 0
         self.success = False
 
     def update(self, world: World) -> bool:
         """Look at the world after a step; whether the task is done."""
-        holds = self._success.holds(world) and self._tidy.holds(world)
+        holds = self._calm(world) and self._success.holds(world) and self._tidy.holds(world)
         self._count = self._count + 1 if holds else 0
         self.success = self.success or self._count >= self._need
         return self.success
+
+    def _calm(self, world: World) -> bool:
+        before, self._hands = self._hands, {n: world.body.pose(world.data, n).pos for n in world.body.limbs}
+        moved = [np.linalg.norm(self._hands[name] - before[name]) for name in before]
+        return bool(max(moved, default=0.0) * self._rate_hz < CALM_SPEED)
 
 
 class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):

@@ -13,8 +13,9 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from hostbot.sim.arms import LIMBS, MAX_OPENING
 from hostbot.sim.pose import DOWN, Pose, axis_angle, quat_of, rotate
-from hostbot.sim.robot import LIMBS, MAX_OPENING, pack, unpack
+from hostbot.sim.robot import pack, unpack
 
 PROXIMAL, DISTAL = 0.046, 0.044
 KNUCKLE = 0.024

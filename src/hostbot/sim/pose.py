@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from hostbot.geometry import matrix_to_quaternion, matrix_to_rot6d, rot6d_to_matrix
+
 Vec3 = Float[np.ndarray, " 3"]
 Rot3 = Float[np.ndarray, "3 3"]
 
@@ -38,46 +40,20 @@ DOWN: Rot3 = np.array([[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
 
 def quat_of(rot: Rot3) -> Float[np.ndarray, " 4"]:
     """Unit quaternion (w, x, y, z) of a rotation matrix, w never negative."""
-    w = np.sqrt(max(0.0, 1.0 + rot[0, 0] + rot[1, 1] + rot[2, 2])) / 2
-    x = np.sqrt(max(0.0, 1.0 + rot[0, 0] - rot[1, 1] - rot[2, 2])) / 2
-    y = np.sqrt(max(0.0, 1.0 - rot[0, 0] + rot[1, 1] - rot[2, 2])) / 2
-    z = np.sqrt(max(0.0, 1.0 - rot[0, 0] - rot[1, 1] + rot[2, 2])) / 2
-    biggest = int(np.argmax((w, x, y, z)))
-    if biggest == 0:
-        q = np.array([w, rot[2, 1] - rot[1, 2], rot[0, 2] - rot[2, 0], rot[1, 0] - rot[0, 1]])
-        q[1:] /= 4 * w
-    elif biggest == 1:
-        q = np.array([rot[2, 1] - rot[1, 2], x, rot[0, 1] + rot[1, 0], rot[0, 2] + rot[2, 0]])
-        q[[0, 2, 3]] /= 4 * x
-    elif biggest == 2:
-        q = np.array([rot[0, 2] - rot[2, 0], rot[0, 1] + rot[1, 0], y, rot[1, 2] + rot[2, 1]])
-        q[[0, 1, 3]] /= 4 * y
-    else:
-        q = np.array([rot[1, 0] - rot[0, 1], rot[0, 2] + rot[2, 0], rot[1, 2] + rot[2, 1], z])
-        q[[0, 1, 2]] /= 4 * z
-    q = q / np.linalg.norm(q)
-    return -q if q[0] < 0 else q
+    return matrix_to_quaternion(rot)
 
 
 def rot6d(rot: Rot3) -> Float[np.ndarray, " 6"]:
     """The first two columns of a rotation, one after the other."""
-    return np.concatenate([rot[:, 0], rot[:, 1]])
+    return matrix_to_rot6d(rot)
 
 
 def rot_of_6d(six: Float[np.ndarray, " 6"]) -> Rot3:
-    """The rotation nearest to six numbers, by Gram-Schmidt; six zeros mean a tool that points down."""
+    """The rotation nearest to six numbers; where they give none, a tool that points down."""
     a, b = np.asarray(six[:3], float), np.asarray(six[3:], float)
-    if np.linalg.norm(a) < 1e-6 or np.linalg.norm(np.cross(a, b)) < 1e-9:
+    if np.linalg.norm(a) < 1e-6 or np.linalg.norm(np.cross(a, b)) < 1e-6 * np.linalg.norm(b):
         return DOWN
-    x = a / np.linalg.norm(a)
-    y = b - x * (x @ b)
-    y = y / np.linalg.norm(y)
-    return np.stack([x, y, np.cross(x, y)], axis=1)
-
-
-def angle_of(rot: Rot3) -> float:
-    """How far a rotation turns, in radians."""
-    return float(np.arccos(np.clip((np.trace(rot) - 1) / 2, -1.0, 1.0)))
+    return rot6d_to_matrix(np.asarray(six, float))
 
 
 def axis_angle(rot: Rot3) -> tuple[Vec3, float]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 
 from hostbot.sim.body import TIMESTEP
+from hostbot.sim.layout import Layout, place
 from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Builder, Look, Shape, Thing
-from hostbot.types import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class SceneConfig:
     light_rgb: tuple[float, float, float] = (1.0, 1.0, 1.0)
     camera_pos: tuple[float, float, float] = (0.80, 0.0, 0.66)
     camera_target: tuple[float, float, float] = (0.25, 0.0, 0.03)
-    camera_fovy: float = 40.0
+    camera_fovy: float = 42.0
     hue: float = 0.04
     """How far a thing's colour wanders from its name's."""
     size: float = 0.06
@@ -95,19 +95,6 @@ def base_spec(config: SceneConfig) -> mujoco.MjSpec:
     return spec
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Where things may be put down."""
-
-    x: tuple[float, float] = (0.19, 0.42)
-    y: tuple[float, float] = (-0.25, 0.25)
-    margin: float = 0.026
-    """Room between footprints for a finger."""
-    main: str = "left"
-    cross: float = 0.09
-    """How far beyond the middle the acting arm is asked to reach."""
-
-
 def look_of(thing: Thing, config: SceneConfig, rng: np.random.Generator) -> Look:
     """A random instance of a thing."""
     base = np.array(COLOURS[thing.colour])
@@ -118,111 +105,6 @@ def look_of(thing: Thing, config: SceneConfig, rng: np.random.Generator) -> Look
     return Look(
         rgb=(float(rgb[0]), float(rgb[1]), float(rgb[2])), size=float(size), unseen=config.unseen, rng=rng
     )
-
-
-def place(
-    shapes: Mapping[str, Shape],
-    near: Sequence[str],
-    across: Sequence[str],
-    free: Sequence[tuple[str, float, float, float]],
-    lane: Sequence[tuple[str, str, float]],
-    layout: Layout,
-    rng: np.random.Generator,
-) -> dict[str, tuple[float, float, float]]:
-    """Random (x, y, yaw) for every thing; those in ``near`` within the acting arm's reach."""
-    sign = 1.0 if layout.main == "left" else -1.0
-    order = sorted(shapes, key=lambda n: (-shapes[n].radius, n))
-    margin = layout.margin
-    for attempt in range(400):
-        if attempt and attempt % 40 == 0:
-            margin *= 0.8
-        spots: dict[str, tuple[float, float, float]] = {}
-        for name in order:
-            spot = _spot(name, shapes, spots, near, across, layout, sign, margin, rng)
-            if spot is None:
-                break
-            spots[name] = spot
-        if (
-            len(spots) == len(shapes)
-            and _is_free(spots, shapes, near, free, sign)
-            and _is_open(spots, shapes, lane)
-        ):
-            return spots
-    raise BadInput(f"no room on the table for {', '.join(order)}; use fewer or smaller things")
-
-
-def _is_free(
-    spots: Mapping[str, tuple[float, float, float]],
-    shapes: Mapping[str, Shape],
-    near: Sequence[str],
-    free: Sequence[tuple[str, float, float, float]],
-    sign: float,
-) -> bool:
-    """Whether every spot to be kept free is on the table, in reach, and clear of things not in ``near``."""
-    for name, dx, dy, radius in free:
-        x, y, yaw = spots[name]
-        if shapes[name].yaws[1] < np.pi:
-            dx, dy = dx * np.cos(yaw) - dy * np.sin(yaw), dx * np.sin(yaw) + dy * np.cos(yaw)
-        x, y = x + dx, y + dy
-        if not 0.15 < x < 0.46 or not -0.12 < y * sign < 0.29:
-            return False
-        for other, (ox, oy, _) in spots.items():
-            ours = other == name or (other in near and radius < 0.06)
-            if not ours and np.hypot(x - ox, y - oy) < radius + shapes[other].radius:
-                return False
-    return True
-
-
-def _is_open(
-    spots: Mapping[str, tuple[float, float, float]],
-    shapes: Mapping[str, Shape],
-    lane: Sequence[tuple[str, str, float]],
-) -> bool:
-    """Whether nothing tall stands on the straight way from one thing to another."""
-    for a, b, half in lane:
-        start, end = np.array(spots[a][:2]), np.array(spots[b][:2])
-        for other, (ox, oy, _) in spots.items():
-            if other in (a, b) or shapes[other].flat:
-                continue
-            point = np.array([ox, oy])
-            along = float(
-                np.clip((point - start) @ (end - start) / ((end - start) @ (end - start) + 1e-9), -0.4, 1.0)
-            )
-            if np.linalg.norm(start + along * (end - start) - point) < half + shapes[other].radius:
-                return False
-    return True
-
-
-def _spot(
-    name: str,
-    shapes: Mapping[str, Shape],
-    spots: Mapping[str, tuple[float, float, float]],
-    near: Sequence[str],
-    across: Sequence[str],
-    layout: Layout,
-    sign: float,
-    margin: float,
-    rng: np.random.Generator,
-) -> tuple[float, float, float] | None:
-    shape = shapes[name]
-    for _ in range(30):
-        low, high = layout.x
-        if shape.far:
-            low = high = 0.40
-        x = rng.uniform(low, high + 1e-9)
-        y = rng.uniform(*layout.y)
-        if (name in across and y * sign > -0.06) or (name in near and y * sign < -layout.cross):
-            continue
-        # A tray for two hands sits in the middle.
-        if shape.radius > 0.11:
-            y = rng.uniform(-0.03, 0.03)
-        clear = all(
-            np.hypot(x - ox, y - oy) > shape.radius + shapes[other].radius + margin
-            for other, (ox, oy, _) in spots.items()
-        )
-        if clear:
-            return (float(x), float(y), float(rng.uniform(*shape.yaws)))
-    return None
 
 
 def add_things(

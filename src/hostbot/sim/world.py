@@ -17,7 +17,6 @@ from hostbot.sim.pose import Pose
 from hostbot.sim.things import Shape
 
 PRESS_DEPTH = 0.008
-STAIN_RADIUS = 0.012
 
 
 class World:

@@ -16,10 +16,15 @@ SOCKS = tuple(thing(colour, flap, "sock") for colour in ("pink", "green", "blue"
 
 def fold(item: Thing, foils: tuple[Thing, ...]) -> Task:
     """The task of folding one sock."""
-    radius, hinge = 0.084, 0.010
+    # The grip's place on the leaf, turned about the hinge.
+    length, above, hinge = 0.084, 0.004, 0.010
     arc = tuple(
-        (float(radius * np.cos(a)), 0.0, float(hinge + 0.010 + radius * np.sin(a)))
-        for a in np.linspace(0.3, 2.6, 8)
+        (
+            float(length * np.cos(a) - above * np.sin(a)),
+            0.0,
+            float(hinge + length * np.sin(a) + above * np.cos(a)),
+        )
+        for a in np.linspace(0.25, 2.7, 9)
     )
     joint = f"{item.name}/leaf"
     return Task(

@@ -20,8 +20,8 @@ TARGETS = (
 
 def pull(item: Thing, radius: float, foils: tuple[Thing, ...]) -> Task:
     """The task of raking one thing closer."""
-    reach = radius + 0.016 - 0.075
-    points = ((reach, 0.0, 0.002), (reach - 0.115, 0.0, 0.002))
+    reach = radius + 0.027 - 0.075
+    points = ((reach, 0.0, 0.002), (reach - 0.125, 0.0, 0.002))
     stroke = Path(
         frame=item.name,
         points=points,

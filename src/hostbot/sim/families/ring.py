@@ -20,7 +20,7 @@ def ring_on(item: Thing, post: Thing, foils: tuple[Thing, ...]) -> Task:
         family="ring_on_peg",
         things=(item, post),
         foils=foils,
-        script=(Pick(item=item.name), Put(item=item.name, frame=post.name, at=(0, 0, 0.052))),
+        script=(Pick(item=item.name), Put(item=item.name, frame=post.name, at=(0, 0, 0.050), open=0.012)),
         success=Threaded(item.name, post.name),
         instructions=(
             f"Put the {item.words} on the {post.words}.",

@@ -20,7 +20,7 @@ STANDING = (
 
 def topple(item: Thing, height: float, radius: float, foils: tuple[Thing, ...]) -> Task:
     """The task of knocking one thing over, away from whoever does it."""
-    points = ((-radius - 0.030, 0.0, height), (0.045, 0.0, height - 0.012))
+    points = ((-radius - 0.030, 0.0, height), (0.060, 0.0, height - 0.014))
     stroke = Path(
         frame=item.name,
         points=points,

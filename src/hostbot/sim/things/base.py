@@ -56,6 +56,8 @@ class Shape:
     grips: tuple[Grip, ...] = ()
     yaws: tuple[float, float] = (-np.pi, np.pi)
     """Headings it may have on the table."""
+    ahead: float = 0.0
+    """How much nearer than others it must stand, for a part that reaches away."""
     far: bool = False
     """Stands at the far side of the table, out of the way."""
     floor: float = 0.0

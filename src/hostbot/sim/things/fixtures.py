@@ -141,4 +141,4 @@ def flap(b: Builder) -> Shape:
     b.box([0.004, 0.012, 0.007], [0.084, 0, 0.002], half, density=150, rgba=b.rgba(0.6))
     b.mark("edge", [0.084, 0, 0.003], half)
     grip = Grip(at=(0, 0, 0.002), yaw=ACROSS, width=0.024, part="edge")
-    return Shape(radius=0.096, height=0.020, grips=(grip,), yaws=(-0.3, 0.3), flat=False, sides=(0.09, 0.034))
+    return Shape(radius=0.096, height=0.020, grips=(grip,), yaws=(-0.3, 0.3), ahead=0.06, sides=(0.09, 0.034))
