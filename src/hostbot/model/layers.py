@@ -70,7 +70,7 @@ def attend(
 def spread(per_group: Float[Tensor, "#B G w"], widths: Sequence[int]) -> Float[Tensor, "#B #S w"]:
     """Each time group's modulation at each of its tokens; a single group is left to broadcast.
 
-    Compiled, this is an index in the kernel that uses it. Splitting the tokens and joining them again would do
+    Compiled, this is an index in the kernel that uses it. Splitting tokens and joining them again would do
     as well, but inductor (2.13, CPU) then gives a group of one token a wrong gradient.
     """
     if len(widths) == 1:
