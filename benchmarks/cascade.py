@@ -11,6 +11,7 @@ speed does not depend on their values.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 import traceback
 from collections.abc import Callable
@@ -122,7 +123,9 @@ def time_cycles(
 
 def run_variant(model: HostModel, context: Context, config: CascadeConfig, cycles: int) -> dict[str, Any]:
     cuda = context.observation.device.type == "cuda"
+    gc.collect()  # the last variant's graphs and caches
     if cuda:
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     cascade = Cascade(model, config)
