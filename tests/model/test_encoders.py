@@ -1,5 +1,8 @@
 """VAE and text, offline: small configurations of the classes the paper's scale uses."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -106,6 +109,11 @@ def test_hashed_words_are_the_same_everywhere_and_alike_where_spelled_alike():
 
 
 PINNED = [2528.0, -500.0, -500.0, -500.0, -1514.0, -1514.0, -500.0, 1514.0]
+
+
+def test_hashed_words_need_no_diffusers():
+    code = "import sys, hostbot.model.text, hostbot.policy.cascade; assert 'diffusers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,19 @@ def test_checkpointing_changes_memory_not_gradients():
         torch.testing.assert_close(grads[1][name], grad, atol=1e-6, rtol=1e-5, msg=name)
 
 
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_gradients():
+    context, targets, grads = random_context(), random_targets(), []
+    for compiled in (False, True):
+        model = small_model()
+        if compiled:
+            model.compile_layers()
+        model.loss(context, targets, torch.Generator().manual_seed(0)).total.backward()
+        grads.append({name: p.grad for name, p in model.named_parameters()})
+    for name, grad in grads[0].items():
+        torch.testing.assert_close(grads[1][name], grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
 def test_without_a_demo_there_is_no_localisation_loss():
     model = small_model()
     context, targets = random_context(demo=False), random_targets()

@@ -23,9 +23,9 @@ from hostbot.model.layers import (
     TextEmbedding,
     TimeEmbedding,
     attend,
-    by_group,
     gate_rows,
     layer_norm,
+    spread,
 )
 from hostbot.model.rope import rotate
 from hostbot.types import BadInput
@@ -99,10 +99,8 @@ class Block(nn.Module):
         rope: Float32[Tensor, "S d/2 2"],
     ) -> Projection:
         """Queries, keys, values and head gates of normed and modulated tokens."""
-        shift, scale = (self.table[:, None] + mod).unbind(2)[:2]
-        normed = by_group(
-            lambda n, sh, sc: n * (1 + sc) + sh, [layer_norm(x, self.eps)], [shift, scale], widths
-        ).to(self.norm_q.weight.dtype)
+        shift, scale = (spread(m, widths) for m in (self.table[:, None] + mod).unbind(2)[:2])
+        normed = (layer_norm(x, self.eps) * (1 + scale) + shift).to(self.norm_q.weight.dtype)
         fused = self.qkvg(normed)
         # Queries and keys are normed over all heads and turned together: one kernel each for both.
         qk = fused[..., : 2 * self.inner].unflatten(-1, (2, self.inner)).float()
@@ -124,17 +122,14 @@ class Block(nn.Module):
         num_blind: int = 0,
     ) -> Float32[Tensor, "B S w"]:
         """Gate the heads, cross-attend, feed forward; the first ``num_blind`` rows see text only."""
-        _, _, gate_attn, shift, scale, gate_ffn = (self.table[:, None] + mod).unbind(2)
+        mods = (self.table[:, None] + mod).unbind(2)[2:]
+        gate_attn, shift, scale, gate_ffn = (spread(m, widths) for m in mods)
         attended = self.out((attended * gate[..., None].to(attended.dtype)).flatten(-2))
-        x = by_group(_gated_add, [x, attended], [gate_attn], widths)
+        x = x + attended.float() * gate_attn
         x = x + self._cross(x, context, num_blind).float()
-        normed = by_group(
-            lambda n, sh, sc: n * (1 + sc) + sh, [layer_norm(x, self.eps)], [shift, scale], widths
-        ).to(self.norm_q.weight.dtype)
-        return by_group(_gated_add, [x, self.ffn_out(self._ffn_hidden(normed))], [gate_ffn], widths)
-
-    def _ffn_hidden(self, normed: Float[Tensor, "B S w"]) -> Float[Tensor, "B S f"]:
-        return F.gelu(self.ffn_in(normed), approximate="tanh")
+        normed = (layer_norm(x, self.eps) * (1 + scale) + shift).to(self.norm_q.weight.dtype)
+        hidden = F.gelu(self.ffn_in(normed), approximate="tanh")
+        return x + self.ffn_out(hidden).float() * gate_ffn
 
     def _cross(self, x: Float32[Tensor, "B S w"], context: Keys, num_blind: int) -> Float[Tensor, "B S w"]:
         norm = self.norm_cross
@@ -153,12 +148,6 @@ class Block(nn.Module):
         k, v = self.cross_kv(context).chunk(2, dim=-1)
         k = self.cross_norm_k(k).unflatten(-1, self.heads)
         return torch.stack([k, v.unflatten(-1, self.heads).to(k.dtype)])
-
-
-def _gated_add(
-    x: Float32[Tensor, "B S w"], y: Float[Tensor, "B S w"], gate: Float32[Tensor, "#B 1 w"]
-) -> Float32[Tensor, "B S w"]:
-    return x + y.float() * gate
 
 
 class Expert(nn.Module):

@@ -9,7 +9,7 @@ Legend: B batch, S tokens, G time groups (runs of tokens that share a noise leve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -67,19 +67,16 @@ def attend(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
 
 
-def by_group(
-    fn: Callable[..., Float[Tensor, "B _ w"]],
-    rows: Sequence[Float[Tensor, "B S w"]],
-    per_group: Sequence[Float[Tensor, "#B G w"]],
-    widths: Sequence[int],
-) -> Float[Tensor, "B S w"]:
-    """Apply ``fn`` to each time group's rows with that group's modulation, without a copy of it per token."""
+def spread(per_group: Float[Tensor, "#B G w"], widths: Sequence[int]) -> Float[Tensor, "#B #S w"]:
+    """Each time group's modulation at each of its tokens; a single group is left to broadcast.
+
+    Compiled, this is an index in the kernel that uses it. Splitting tokens and joining them again would do
+    as well, but inductor (2.13, CPU) then gives a group of one token a wrong gradient.
+    """
     if len(widths) == 1:
-        return fn(*rows, *per_group)
-    parts = zip(*(x.split(list(widths), dim=1) for x in rows), strict=True)
-    return torch.cat(
-        [fn(*part, *(m[:, g : g + 1] for m in per_group)) for g, part in enumerate(parts)], dim=1
-    )
+        return per_group
+    parts = [per_group[:, g : g + 1].expand(-1, width, -1) for g, width in enumerate(widths)]
+    return torch.cat(parts, dim=1)
 
 
 def sinusoid(timestep: Float[Tensor, "*B"], width: int) -> Float32[Tensor, "*B width"]:

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from hostbot.model.vae import cached
+from hostbot.model.cache import cached
 from hostbot.types import BadInput
 
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +22,9 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
 from jaxtyping import Float, Float32, UInt8
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from hostbot.model.cache import cached
 from hostbot.types import BadInput
 
 
@@ -141,28 +138,6 @@ class LatentCache:
             [self.codec.identity.encode(), str(views.shape).encode(), np.ascontiguousarray(views).tobytes()],
             lambda: self.codec.encode_views(torch.from_numpy(np.ascontiguousarray(views))).cpu(),
         )
-
-
-def cached(folder: Path, content: Iterable[bytes], make: Callable[[], Tensor]) -> Tensor:
-    """A tensor kept under the hash of what it was made from, moved into place whole; damage is redone."""
-    digest = hashlib.sha256()
-    for part in content:
-        digest.update(len(part).to_bytes(8, "little") + part)
-    path = folder / digest.hexdigest()[:2] / f"{digest.hexdigest()}.safetensors"
-    try:
-        return load_file(path)["value"]
-    except (FileNotFoundError, SafetensorError):
-        value = make().contiguous()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=".", dir=path.parent)
-    os.close(handle)
-    try:
-        save_file({"value": value}, aside)
-        os.replace(aside, path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-    return value
 
 
 def fit(
