@@ -27,7 +27,9 @@ from hostbot.model.experts import ExpertConfig
 from hostbot.model.fp8 import quantise_
 from hostbot.model.host import Context, HostConfig, HostModel, Noised, Targets
 from hostbot.model.sizes import tiny_model, wan5b_model
-from hostbot.policy.cascade import Cascade, CascadeConfig, uncached
+from hostbot.policy.cascade import Cascade
+from hostbot.policy.contract import CascadeConfig
+from hostbot.policy.naive import uncached
 
 PRESETS = {"tiny": tiny_model, "wan5b": wan5b_model}
 

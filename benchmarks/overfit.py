@@ -25,7 +25,8 @@ from hostbot.model.host import Context, HostModel, Targets
 from hostbot.model.sizes import tiny_model
 from hostbot.model.text import HashedWords
 from hostbot.model.vae import LatentCodec, calibrate, fit, load_vae, tiny_vae
-from hostbot.policy.cascade import Cascade, CascadeConfig
+from hostbot.policy.cascade import Cascade
+from hostbot.policy.contract import CascadeConfig
 
 SIZE, LENGTH = 64, 33
 CAMERAS = ((0.0, 0.0, 1.0), (-0.3, 0.1, 1.6), (0.2, -0.2, 1.3))  # where each view looks and how closely

@@ -10,7 +10,7 @@ from hostbot.data.normalize import NormalizeConfig
 from hostbot.data.speed import SpeedConfig
 from hostbot.model.host import HostConfig
 from hostbot.model.sizes import tiny_model, wan5b_model
-from hostbot.policy.cascade import CascadeConfig
+from hostbot.policy.contract import CascadeConfig
 from hostbot.types import BadInput, Embodiment, bimanual
 
 

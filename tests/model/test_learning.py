@@ -9,7 +9,8 @@ from hostbot.model.experts import ExpertConfig
 from hostbot.model.host import Context, HostConfig, HostModel, Targets
 from hostbot.model.sizes import tiny_model
 from hostbot.model.tokens import GridConfig
-from hostbot.policy.cascade import Cascade, CascadeConfig
+from hostbot.policy.cascade import Cascade
+from hostbot.policy.contract import CascadeConfig
 from tests.model.small import random_context, random_targets, small_model
 
 VIDEO = ExpertConfig(dim=64, ffn_dim=128, num_layers=3, num_heads=2, head_dim=32, text_dim=16, freq_dim=32)

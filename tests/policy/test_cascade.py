@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from hostbot.model.host import HostModel, Noised, Targets
-from hostbot.policy.cascade import Cascade, CascadeConfig, uncached
+from hostbot.policy.cascade import Cascade
+from hostbot.policy.contract import CascadeConfig
+from hostbot.policy.naive import uncached
 from hostbot.types import BadInput
 from tests.model.small import CONFIG, random_context, small_model
 

@@ -7,7 +7,8 @@ import torch
 
 from hostbot.model.host import Context, HostModel
 from hostbot.model.sizes import tiny_model
-from hostbot.policy.cascade import Cascade, CascadeConfig
+from hostbot.policy.cascade import Cascade
+from hostbot.policy.contract import CascadeConfig
 from tests.model.small import random_context
 
 pytestmark = pytest.mark.gpu

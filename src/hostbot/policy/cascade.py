@@ -16,103 +16,29 @@ first localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, 
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot import flow
 from hostbot.model.experts import Expert
-from hostbot.model.host import UNLOCALISED, Context, HostModel, Noised, Targets
+from hostbot.model.host import UNLOCALISED, HostModel
 from hostbot.model.mot import StageStream, stage_layer
 from hostbot.model.tokens import patchify, unpatchify
+from hostbot.policy.contract import CascadeConfig, CascadeOutput, Noise
+from hostbot.policy.stage import Stage, elapsed_ms
 from hostbot.types import BadInput
 
-CompileMode = Literal["off", "default", "max-autotune-no-cudagraphs"]
 MAX_VARIANTS = 128
 """Compiled versions of a layer: about ten a demonstration layout."""
 UNIFORM_STD = 3**-0.5
 """Standard deviation of a value anywhere in [-1, 1]: no idea where."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CascadeConfig:
-    """How the targets are denoised; anything that trades accuracy for speed is off by default."""
-
-    steps_p: int = 10
-    steps_o: int = 20
-    steps_a: int = 20
-    num_localisations: int = 8
-    """Localisation samples in one pass: their median is the estimate, their spread the confidence."""
-    skip_future: bool = False
-    """Leave the visual stage out; only for a model trained with ``unseen_future`` above 0."""
-    graphs: bool = True
-    """CUDA graphs, one a stage (no effect on a CPU)."""
-    compile: CompileMode = "off"
-    """Fuse each layer with torch.compile: a minute of warm-up a demonstration layout, a faster cycle."""
-
-    def __post_init__(self) -> None:
-        if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
-            raise BadInput("a cascade needs at least one step in every stage and one localisation sample")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """What the three stages start from; give it to repeat a cycle exactly."""
-
-    p: Float32[Tensor, "B K"]
-    o: Float32[Tensor, "B C F H W"]
-    a: Float32[Tensor, "B A a"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CascadeOutput:
-    """One cycle's beliefs and its actions (normalised, as the model was trained)."""
-
-    p: Float32[Tensor, " B"]
-    """Estimate in [-1, 1]."""
-    p_samples: Float32[Tensor, "B K"]
-    confidence: Float32[Tensor, " B"]
-    """1: all samples agree; 0: as if drawn anywhere in the window; NaN for one sample or no demonstration."""
-    o: Float32[Tensor, "B C F H W"] | None
-    a: Float32[Tensor, "B A a"]
-    timing_ms: Mapping[str, float] = field(default_factory=dict)
-
-
-class Stage:
-    """A function over static buffers that, on CUDA, becomes a graph after its first runs."""
-
-    def __init__(self, name: str, fn: Callable[[], None], graph: bool) -> None:
-        self.name, self._fn, self._wanted = name, fn, graph
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self) -> None:
-        """Run, capturing first if that is still to be done."""
-        if self._graph is not None:
-            self._graph.replay()
-        elif self._wanted:
-            self._capture()
-        else:
-            self._fn()
-
-    def _capture(self) -> None:
-        # Compilation, autotuning and lazy library handles must happen before, and outside, the capture.
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._fn()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._fn()
-        self._graph.replay()
 
 
 class Cascade:
@@ -288,7 +214,7 @@ class Cascade:
         marks.append(self._mark(timed))
         if not timed:
             return dict.fromkeys(names, 0.0)
-        return {name: _elapsed(a, b) for name, a, b in zip(names, marks[:-1], marks[1:], strict=True)}
+        return {name: elapsed_ms(a, b) for name, a, b in zip(names, marks[:-1], marks[1:], strict=True)}
 
     def _many_variants(self) -> AbstractContextManager[object]:
         """Stages and layouts differ in shapes, each compiled once; the usual limit takes that for a fault."""
@@ -477,52 +403,3 @@ class Cascade:
             self._a.copy_(state)
 
         return run
-
-
-@torch.no_grad()
-def uncached(
-    model: HostModel,
-    context: Context,
-    noise: Noise,
-    config: CascadeConfig,
-    future_seen: Bool[Tensor, " B"] | None = None,
-) -> Targets:
-    """The same cascade the naive way: the whole training sequence re-run at every step, nothing cached.
-
-    It defines what ``Cascade`` must compute (with one localisation sample) and is what it is timed against.
-    """
-    flows, batch = model.config.flow, len(noise.p)
-    state = {"p": noise.p[:, 0], "o": noise.o, "a": noise.a}
-    clean = {"p": torch.zeros_like(noise.p[:, 0]), "o": torch.zeros_like(noise.o)}
-    for name, steps, shift in (
-        ("p", config.steps_p, flows.shift_p),
-        ("o", config.steps_o, flows.shift_o),
-        ("a", config.steps_a, flows.shift_a),
-    ):
-        sigmas = flow.schedule(steps, shift).tolist()
-        for now, then in itertools.pairwise(sigmas):
-            level = torch.full((batch,), now, device=noise.p.device)
-            noised = Noised(
-                noisy=Targets(**state),
-                sigma_p=level,
-                sigma_o=level,
-                sigma_a=level,
-                clean_p=clean["p"],
-                clean_o=clean["o"],
-                future_seen=future_seen,
-            )
-            state[name] = flow.euler(state[name], getattr(model(context, noised), name), now, then)
-        if name == "p":
-            lost = torch.full_like(state["p"], UNLOCALISED)
-            state["p"] = lost if context.demo is None else state["p"].clamp(-1, 1)
-        clean[name] = state[name]
-    return Targets(**state)
-
-
-def _elapsed(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
-    """Milliseconds between two marks."""
-    if isinstance(a, float) or isinstance(b, float):
-        assert isinstance(a, float) and isinstance(b, float)  # noqa: PT018
-        return 1e3 * (b - a)
-    b.synchronize()
-    return float(a.elapsed_time(b))
