@@ -1,16 +1,20 @@
 """How long one cycle of the cascade takes, stage by stage, against the card's limits and the naive way.
 
     python benchmarks/cascade.py --preset wan5b --out benchmarks/results
-    python benchmarks/cascade.py --preset tiny --cycles 20 --out /tmp/out
+    python benchmarks/cascade.py --preset tiny --cycles 20
 
-Stages: vae (the observation's encode), demo (prefill, when the window moved; counted in every cycle here),
-observation, p, clean_p, o, clean_o, a. Weights are random: speed does not depend on their values.
+Stages: demo (prefill, when the window moved; counted in ``cycle_ms``), observation (the first localisation
+step rides in it), p, o (clean p rides in its first step), clean_o, a; the VAE apart. Weights are random:
+speed does not depend on their values. Results are written after each part, the most important first.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ import torch
 
 from hostbot.model.checkpoint import empty_model
 from hostbot.model.experts import ExpertConfig
+from hostbot.model.fp8 import quantise_
 from hostbot.model.host import Context, HostConfig, HostModel, Noised, Targets
 from hostbot.model.sizes import tiny_model, wan5b_model
 from hostbot.policy.cascade import Cascade, CascadeConfig, uncached
@@ -54,33 +59,37 @@ def block_weights(config: ExpertConfig, kv_too: bool = False) -> int:
     return config.num_layers * (layer + (2 * dim * inner if kv_too else 0))
 
 
-def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, tuple[int, ExpertConfig, int, int]]:
-    """Each stage as (passes, expert, tokens, keys they see)."""
+def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, list[tuple[int, ExpertConfig, int, int]]]:
+    """Each stage as passes: (how many, expert, tokens, keys they see)."""
     grid = config.grid
     frame, demo = grid.frame_tokens, grid.demo_latents * grid.frame_tokens
     context, num_p = demo + frame, cascade.num_localisations
     future = context + 1 + grid.future_latents * frame
+    num_o = grid.future_latents * frame
     return {
-        "demo": (1, config.video, demo, demo),
-        "observation": (1, config.video, frame, context),
-        "p": (cascade.steps_p, config.video, num_p, context + num_p),
-        "clean_p": (1, config.video, 1, context + 1),
-        "o": (cascade.steps_o, config.video, grid.future_latents * frame, future),
-        "clean_o": (1, config.video, grid.future_latents * frame, future),
-        "a": (cascade.steps_a, config.action, config.horizon, future + config.horizon),
+        "demo": [(1, config.video, demo, demo)],
+        "observation": [(1, config.video, frame + num_p, context + num_p)],
+        "p": [(cascade.steps_p - 1, config.video, num_p, context + num_p)],
+        "clean_p": [(1, config.video, 1, context + 1)],
+        "o": [(1, config.video, 1 + num_o, future), (cascade.steps_o - 1, config.video, num_o, future)],
+        "clean_o": [(1, config.video, num_o, future)],
+        "a": [(cascade.steps_a, config.action, config.horizon, future + config.horizon)],
     }
 
 
 def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[str, tuple[float, float]]:
     """TFLOP and GB that each stage cannot avoid: every weight and key once a pass, every product once."""
     found = {}
-    for name, (count, expert, tokens, keys) in passes(config, cascade).items():
-        weights = block_weights(expert)
-        attended = keys + config.text_length + 1
-        attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
-        cached = 2 * expert.num_layers * attended * expert.inner_dim
-        tflop = count * (2 * weights * tokens + attention) / 1e12
-        found[name] = (tflop, count * bytes_each * (weights + cached) / 1e9)
+    for name, parts in passes(config, cascade).items():
+        tflop = gbytes = 0.0
+        for count, expert, tokens, keys in parts:
+            weights = block_weights(expert)
+            attended = keys + config.text_length + 1
+            attention = 4 * expert.num_layers * tokens * attended * expert.inner_dim
+            cached = 2 * expert.num_layers * attended * expert.inner_dim
+            tflop += count * (2 * weights * tokens + attention) / 1e12
+            gbytes += count * bytes_each * (weights + cached) / 1e9
+        found[name] = (tflop, gbytes)
     return found
 
 
@@ -90,35 +99,43 @@ def time_cycles(
     """Each stage's and each whole cycle's milliseconds; the whole is wall time, demo prefill included."""
     g = torch.Generator(cascade.device).manual_seed(1)
     stages: dict[str, list[float]] = {}
-    for _ in range(max(3, cycles // 6)):
+    for _ in range(max(3, cycles // 10)):
         noise = cascade.draw(g)
         took = {"demo": cascade.watch(context.demo, timed=True)}
         took |= cascade.act(context.observation, context.proprio, noise, timed=True).timing_ms
         for name, ms in took.items():
             stages.setdefault(name, []).append(ms)
-    whole = []
-    for _ in range(cycles):
+    whole, ahead = [], []
+    for number in range(cycles):
         noise = cascade.draw(g)
 
-        def cycle(noise: Any = noise) -> None:
-            cascade.watch(context.demo)
+        def act(noise: Any = noise) -> None:
             cascade.act(context.observation, context.proprio, noise)
 
+        def cycle(act: Any = act) -> None:
+            cascade.watch(context.demo)
+            act()
+
         whole.append(measure.wall_ms(cycle, cascade.device))
-    return stages, whole
+        if number % 5 == 0:
+            ahead.append(measure.wall_ms(act, cascade.device))
+    return stages, whole, ahead
 
 
 def run_variant(model: HostModel, context: Context, config: CascadeConfig, cycles: int) -> dict[str, Any]:
     cuda = context.observation.device.type == "cuda"
+    gc.collect()  # the last variant's graphs and caches
     if cuda:
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     cascade = Cascade(model, config)
     cascade.instruct(context.text)
     time_cycles(cascade, context, 3)
     warm_up = time.perf_counter() - start
-    stages, whole = time_cycles(cascade, context, cycles)
+    stages, whole, ahead = time_cycles(cascade, context, cycles)
     result: dict[str, Any] = {"cycle_ms": measure.percentiles(whole), "warm_up_s": round(warm_up, 1)}
+    result["cycle_ms_window_watched_ahead"] = measure.percentiles(ahead)
     result["stages_ms"] = {name: measure.percentiles(values) for name, values in stages.items()}
     if cuda:
         result["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
@@ -164,14 +181,14 @@ def agreement(model: HostModel, context: Context, fast: CascadeConfig) -> dict[s
 
 @torch.no_grad()
 def half_precision_cosine(config: HostConfig, context: Context, device: torch.device) -> dict[str, float]:
-    """Each target's velocity in bfloat16 against float32, both given the same clean tokens; p over 64 values."""
+    """Each target's velocity in bfloat16 against float32, given the same clean tokens; p over 8 values."""
     g = torch.Generator(device).manual_seed(3)
     shapes = ((), config.grid.latents(config.grid.future_latents), (config.horizon, config.action_dim))
     p, o, a = (torch.randn(1, *shape, generator=g, device=device) for shape in shapes)
     found: dict[str, list[torch.Tensor]] = {}
     for dtype in (torch.float32, torch.bfloat16):
         model = build(config, device, torch.bfloat16).to(dtype)
-        values = torch.linspace(-1.5, 1.5, 16, device=device)
+        values = torch.linspace(-1.5, 1.5, 8, device=device)
         velocities = []
         for value in values:
             level = torch.full((1,), 0.6, device=device)
@@ -192,7 +209,7 @@ def half_precision_cosine(config: HostConfig, context: Context, device: torch.de
 
 
 def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """The observation's and a window's encode by a VAE of Wan2.2's (or tiny's) configuration, random weights."""
+    """Encode of an observation and of a window by a VAE of Wan2.2's (or tiny's) shape, random weights."""
     try:
         from hostbot.model.vae import LatentCodec, tiny_vae, wan22_vae
     except ImportError as error:
@@ -210,22 +227,65 @@ def time_vae(config: HostConfig, device: torch.device, dtype: torch.dtype) -> di
     return found
 
 
+def naive(model: HostModel, context: Context, config: CascadeConfig, cycles: int) -> list[float]:
+    """Whole-sequence eager cycles."""
+    draw = Cascade(model, replace(config, graphs=False, compile="off", num_localisations=1)).draw
+    device = context.observation.device
+    g = torch.Generator(device).manual_seed(2)
+    warm = replace(config, steps_p=1, steps_o=1, steps_a=1)
+    uncached(model, context, draw(g), warm)
+    return [measure.wall_ms(lambda: uncached(model, context, draw(g), config), device) for _ in range(cycles)]
+
+
+def kernels(model: HostModel, context: Context, config: CascadeConfig) -> list[dict[str, Any]]:
+    """Where a cycle's device time goes: the kernels that take most of it."""
+    cascade = Cascade(model, config)
+    cascade.instruct(context.text)
+    noise = cascade.draw(torch.Generator(cascade.device).manual_seed(1))
+
+    def cycle() -> None:
+        cascade.watch(context.demo)
+        cascade.act(context.observation, context.proprio, noise)
+        torch.cuda.synchronize()
+
+    cycle()
+    cycle()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        cycle()
+    rows = sorted(profile.key_averages(), key=lambda row: -row.device_time_total)[:25]
+    return [
+        {"kernel": row.key[:90], "calls": row.count, "ms": round(row.device_time_total / 1e3, 2)}
+        for row in rows
+    ]
+
+
+def attempt(result: dict[str, Any], name: str, fn: Callable[[], Any], out: Path) -> Any:
+    """Run one part and keep its result, or what went wrong: the other parts' figures are not lost with it."""
+    print(f"{name} ...", flush=True)
+    try:
+        result[name] = fn()
+    except Exception as error:  # the figures so far are worth more than the traceback alone
+        result[name] = {"failed": f"{type(error).__name__}: {error}"[:400]}
+        traceback.print_exc()
+    measure.save(out, f"cascade-{result['preset']}", result, quiet=True)
+    return result[name]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=sorted(PRESETS), default="tiny")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--naive-cycles", type=int, default=3)
-    parser.add_argument(
-        "--compile", default="default", choices=["off", "default", "max-autotune-no-cudagraphs"]
-    )
-    parser.add_argument(
-        "--options", action="store_true", help="also time fewer steps, fp8 and skipping the visual stage"
-    )
+    modes = ["off", "default", "max-autotune-no-cudagraphs"]
+    parser.add_argument("--compile", default="default", choices=modes)
+    parser.add_argument("--options", action="store_true", help="also time what trades accuracy for speed")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     config, fast = PRESETS[args.preset](), CascadeConfig(compile=args.compile)
+    # Speed does not depend on how a model was trained; this lets the visual stage be skipped where asked.
+    config = replace(config, flow=replace(config.flow, unseen_future=0.5))
     result: dict[str, Any] = {
         "benchmark": "cascade",
         "preset": args.preset,
@@ -233,46 +293,57 @@ def main() -> None:
         "hardware": measure.hardware(device),
         "dtype": str(dtype),
         "tokens_per_frame": config.grid.frame_tokens,
+        "demo_latents": config.grid.demo_latents,
         "steps": [fast.steps_p, fast.steps_o, fast.steps_a],
         "localisation_samples": fast.num_localisations,
         "cycles": args.cycles,
     }
-    result["ceilings"] = limits = measure.ceilings(device)
+    limits = attempt(result, "ceilings", lambda: measure.ceilings(device), args.out)
     if device.type == "cuda":
         torch.cuda.empty_cache()
     model, context = build(config, device, dtype), inputs(config, device)
     result["parameters"] = sum(p.numel() for p in model.parameters())
-    print(f"built {result['parameters'] / 1e9:.2f} B parameters", flush=True)
-    result["naive_ms"] = measure.percentiles(naive(model, context, fast, args.naive_cycles))
-    variants = {"graphs": replace(fast, compile="off"), "graphs_compile": fast}
-    if args.compile == "off":
-        variants.pop("graphs_compile")
+
+    def variant(cascade: CascadeConfig, cycles: int) -> dict[str, Any]:
+        found = run_variant(model, context, cascade, cycles)
+        against_limits(found, config, cascade, limits, dtype)
+        return found
+
+    # The figures that matter most come first, and each is kept as soon as it is there.
+    eager, few = replace(fast, compile="off"), max(3, args.cycles // 10)
+    names = ["graphs"] if fast == eager else ["graphs_compile", "graphs"]
+    attempt(result, names[0], lambda: variant(fast, args.cycles), args.out)
+    attempt(
+        result,
+        "naive_ms",
+        lambda: measure.percentiles(naive(model, context, fast, args.naive_cycles)),
+        args.out,
+    )
+    if fast != eager:
+        attempt(result, "graphs", lambda: variant(eager, few), args.out)
+    for name in names:
+        if "cycle_ms" in result[name] and "p50" in result["naive_ms"]:
+            ratio = result["naive_ms"]["p50"] / result[name]["cycle_ms"]["p50"]
+            result[name]["speed_up_over_naive"] = round(ratio, 2)
+    attempt(result, "relative_difference_to_eager", lambda: agreement(model, context, fast), args.out)
+    if device.type == "cuda":
+        attempt(result, "kernels", lambda: kernels(model, context, fast), args.out)
     if args.options:
-        variants |= {"steps_4_10_10": replace(fast, steps_p=4, steps_o=10, steps_a=10)}
-        variants |= {"one_localisation": replace(fast, num_localisations=1)}
-    result["variants"] = {}
-    for name, variant in variants.items():
-        found = run_variant(model, context, variant, args.cycles)
-        against_limits(found, config, variant, limits, dtype)
-        found["speed_up_over_naive"] = round(result["naive_ms"]["p50"] / found["cycle_ms"]["p50"], 2)
-        result["variants"][name] = found
-        measure.save(args.out, f"cascade-{args.preset}", result)
-    result["relative_difference_to_eager"] = agreement(model, context, fast)
-    result["vae_ms"] = time_vae(config, device, dtype)
+        fewer = replace(fast, steps_p=4, steps_o=10, steps_a=10)
+        attempt(result, "option_steps_4_10_10", lambda: variant(fewer, few), args.out)
+        attempt(result, "option_skip_future", lambda: variant(replace(fast, skip_future=True), few), args.out)
+        attempt(
+            result, "one_localisation", lambda: variant(replace(fast, num_localisations=1), few), args.out
+        )
+        quantise_(model)
+        attempt(result, "option_fp8", lambda: variant(fast, few), args.out)
     del model
-    result["bfloat16_cosine_to_float32"] = half_precision_cosine(config, context, device)
+    attempt(result, "vae_ms", lambda: time_vae(config, device, dtype), args.out)
+    cosine = attempt(
+        result, "bfloat16_cosine_to_float32", lambda: half_precision_cosine(config, context, device), args.out
+    )
+    print(cosine)
     measure.save(args.out, f"cascade-{args.preset}", result)
-
-
-def naive(model: HostModel, context: Context, config: CascadeConfig, cycles: int) -> list[float]:
-    """Whole-sequence eager cycles."""
-    draw = Cascade(model, replace(config, graphs=False, compile="off", num_localisations=1)).draw
-    device = context.observation.device
-    g = torch.Generator(device).manual_seed(2)
-    times = [
-        measure.wall_ms(lambda: uncached(model, context, draw(g), config), device) for _ in range(cycles + 1)
-    ]
-    return times[1:]
 
 
 if __name__ == "__main__":

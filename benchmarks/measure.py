@@ -93,9 +93,10 @@ def random_weights(model: nn.Module, seed: int = 0) -> None:
                 parameter.normal_(0, 0.02, generator=g)
 
 
-def save(out: Path, name: str, result: Mapping[str, Any]) -> None:
-    """Print a result and keep it as JSON."""
+def save(out: Path, name: str, result: Mapping[str, Any], quiet: bool = False) -> None:
+    """Keep a result as JSON and, unless ``quiet``, print it."""
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result, indent=2)
     (out / f"{name}.json").write_text(text + "\n")
-    print(text)
+    if not quiet:
+        print(text)

@@ -1,11 +1,11 @@
 """How fast a full-parameter AdamW step runs, and what share of the card's measured matrix rate it reaches.
 
     python benchmarks/train_step.py --preset wan5b --plain 2 4 --checkpointed 16 --out benchmarks/results
-    python benchmarks/train_step.py --preset tiny --plain 4 --checkpointed 4 --out /tmp/out
+    python benchmarks/train_step.py --preset tiny --plain 4 --checkpointed 4
 
-Weights, gradients and moments are float32, products bfloat16 (autocast); latents and text come cached, so no VAE
-runs. "model" FLOPs count each product once forward and twice backward, tokens without gradient once, and nothing
-for recomputation; "hardware" FLOPs add the recomputed forward where blocks are checkpointed.
+Weights, gradients and moments are float32, products bfloat16 (autocast); latents and text come cached, so no
+VAE runs. "model" FLOPs count each product once forward and twice backward, tokens without gradient once, and
+nothing for recomputation; "hardware" FLOPs add the recomputed forward where blocks are checkpointed.
 """
 
 from __future__ import annotations

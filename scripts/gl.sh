@@ -4,7 +4,7 @@
 # usage: scripts/gl.sh VENV
 set -euo pipefail
 venv=$1
-[ "$(uname)" = Linux ] || exit 0  # macOS and Windows bring their own GL
+[ "$(uname)" = Linux ] || exit 0  # macOS brings its own GL
 
 renders() {
   MUJOCO_GL=$1 "$venv/bin/python" - >/dev/null 2>&1 <<'P'
@@ -25,7 +25,7 @@ line="apt-get install -y --no-install-recommends libegl1 libgl1 libopengl0 libgl
 if command -v apt-get >/dev/null 2>&1; then
   sudo=""
   if [ "$(id -u)" != 0 ]; then
-    if sudo -n true >/dev/null 2>&1; then sudo="sudo -n"; else sudo="-"; fi
+    if sudo -n true >/dev/null 2>&1; then sudo="sudo -n env DEBIAN_FRONTEND=noninteractive"; else sudo="-"; fi
   fi
   if [ "$sudo" != "-" ]; then
     echo "installing the headless GL libraries MuJoCo needs: $line"

@@ -29,6 +29,10 @@ find_python() {
 python=$(find_python)
 echo "setting up $venv with $("$python" --version) (once; a few minutes with a slow network)"
 if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+  if [ -d "$venv" ] && [ ! -f "$venv/pyvenv.cfg" ]; then
+    echo "$venv is there but is no virtual environment; move it away or name another" >&2
+    exit 1
+  fi
   rm -rf "$venv"
   "$python" -m venv "$venv"
 fi

@@ -111,6 +111,14 @@ def test_check_and_pairs_and_convert_from_the_command_line(demo, tmp_path):
     )
 
 
+def test_datasets_are_joined(demo, tmp_path):
+    done = run("data", "join", tmp_path / "both", demo / "robot", demo / "robot")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(run("data", "info", tmp_path / "both", "--json").stdout)["num_episodes"] == 8
+    assert run("data", "join", tmp_path / "mixed", demo / "robot", demo / "human").returncode == 2
+    assert run("data", "repair", tmp_path / "both").returncode == 0
+
+
 def test_a_damaged_dataset_fails_the_check_with_exit_code_2(demo, tmp_path):
     import shutil
 
@@ -134,6 +142,50 @@ def test_cut_writes_what_the_model_sees(demo, tmp_path):
     assert (found["height"], found["width"], found["fps"]) == (64, 96, 8)
     assert "--overwrite" in run("video", "cut", clip, out).stderr
     assert "even" in run("video", "cut", clip, tmp_path / "odd.mp4", "--size", 63, 96).stderr
+
+
+@pytest.fixture
+def stream(tmp_path):
+    """A clip of 3 s served over HTTP on loopback, as an IP camera would."""
+    import functools
+    import http.server
+    import threading
+
+    import numpy as np
+
+    from hostbot.video import VideoWriter
+
+    with VideoWriter(tmp_path / "camera.mp4", (48, 64), 20) as writer:
+        for n in range(60):
+            writer.write(np.full((48, 64, 3), 4 * n, np.uint8))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/camera.mp4"
+        server.shutdown()
+
+
+def test_a_stream_is_recorded_at_the_rate_and_length_asked_for(stream, tmp_path):
+    from hostbot.video import open_video
+
+    out = tmp_path / "me.mp4"
+    done = run("video", "record", stream, out, "--seconds", 2, "--rate", 10, "--size", 48, 64)
+    assert done.returncode == 0, done.stderr
+    with open_video(out) as reader:
+        levels = reader.frames(range(len(reader))).mean((1, 2, 3))
+    assert len(levels) == 20
+    expected = [8 * k for k in range(20)]
+    assert max(abs(levels - expected)) <= 6
+    for wrong, sentence in (
+        (["webcam:7", tmp_path / "x.mp4"], "no camera"),
+        ([out, tmp_path / "x.mp4"], "no camera or stream"),
+        (["http://127.0.0.1:9/none", tmp_path / "x.mp4"], "cannot be opened"),
+        ([stream, out], "--overwrite"),
+    ):
+        refused = run("video", "record", *wrong)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+        assert not (tmp_path / "x.mp4").exists()
 
 
 MISTAKES = [
@@ -205,7 +257,7 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    assert process.returncode in (2, 130)
+    assert process.returncode == 130
     assert "--resume" in told
     assert "Traceback" not in told
     assert run("data", "check", out).returncode == 0

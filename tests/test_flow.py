@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -47,7 +49,7 @@ def test_the_true_velocity_has_no_loss_and_leads_from_noise_to_data():
     clean, noise = torch.randn(2, 5, 3, generator=g), torch.randn(2, 5, 3, generator=g)
     assert flow.velocity_loss(noise - clean, clean, noise, torch.ones(2)) == 0
     sigmas, state = flow.schedule(7, 5.0), noise
-    for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
+    for now, then in itertools.pairwise(sigmas):
         torch.testing.assert_close(state, flow.add_noise(clean, noise, now.expand(2)))
         state = flow.euler(state, noise - clean, float(now), float(then))
     torch.testing.assert_close(state, clean)

@@ -1,6 +1,8 @@
 """Imports run one way: each layer may import those below it, siblings meet only through ``types``."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ LAYERS = [
     {"presets"},
     {"cli"},
 ]
+LATE = {"import_module", "__import__"}
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
 
@@ -27,19 +30,23 @@ def part_of(path):
 
 
 def imported_parts(source):
-    """First component below ``hostbot`` of everything a module imports, wherever in the file it does."""
+    """First component below ``hostbot`` of everything a module imports, wherever and however it does."""
     for node in ast.walk(ast.parse(source)):
+        names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
+            assert "hostbot" not in names, "import a part of hostbot, not hostbot itself"
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "hostbot's modules import by their full names"
             names = (
-                [f"{node.module}.{alias.name}" for alias in node.names]
+                [f"hostbot.{alias.name}" for alias in node.names]
                 if node.module == "hostbot"
                 else [node.module]
             )
-        else:
-            continue
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in LATE:
+            names = [
+                a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            ]
         for name in names:
             parts = name.split(".")
             if parts[0] == "hostbot" and len(parts) > 1 and not parts[1].startswith("__"):
@@ -67,10 +74,25 @@ def test_no_module_imports_upward_or_sideways(path):
         ("video", "from hostbot import flow"),
         ("data", "def f():\n    from hostbot.model.host import Host"),
         ("sim", "from hostbot.presets import tiny"),
+        ("geometry", "importlib.import_module('hostbot.data.store')"),
+        ("geometry", "import_module('hostbot.data.store')"),
+        ("types", "__import__('hostbot.video')"),
     ],
 )
 def test_the_check_sees_upward_and_sideways_imports(part, source):
     assert upward_imports(part, source)
+
+
+@pytest.mark.parametrize("source", ["import hostbot", "from . import data", "from ..data import store"])
+def test_the_check_refuses_ways_around_it(source):
+    with pytest.raises(AssertionError):
+        list(imported_parts(source))
+
+
+def test_the_package_itself_and_its_nouns_import_nothing_heavy():
+    script = "import sys, hostbot.types; sys.exit(any(m in sys.modules for m in ('torch', 'av', 'pyarrow', 'mujoco')))"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+    assert list(imported_parts((SRC / "__init__.py").read_text())) == []
 
 
 def test_the_check_lets_downward_imports_pass():

@@ -31,22 +31,22 @@ def sigma_weight(sigma: Float[Tensor, "*B"], sigma_max: float = 1.0) -> Float[Te
     return torch.exp(-2 * ((sigma - sigma_max / 2) / sigma_max) ** 2)
 
 
-def _levels(sigma: Float[Tensor, " B"], like: Float[Tensor, "B *D"]) -> Float[Tensor, "B *ones"]:
+def _levels(sigma: Float[Tensor, " B"], like: Float[Tensor, " B *D"]) -> Float[Tensor, " B *ones"]:
     return sigma.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def add_noise(
-    clean: Float[Tensor, "B *D"], noise: Float[Tensor, "B *D"], sigma: Float[Tensor, " B"]
-) -> Float[Tensor, "B *D"]:
+    clean: Float[Tensor, " B *D"], noise: Float[Tensor, " B *D"], sigma: Float[Tensor, " B"]
+) -> Float[Tensor, " B *D"]:
     """The point of the straight path at each sample's level, eq:noise."""
     level = _levels(sigma, clean)
     return (1 - level) * clean + level * noise
 
 
 def velocity_loss(
-    velocity: Float[Tensor, "B *D"],
-    clean: Float[Tensor, "B *D"],
-    noise: Float[Tensor, "B *D"],
+    velocity: Float[Tensor, " B *D"],
+    clean: Float[Tensor, " B *D"],
+    noise: Float[Tensor, " B *D"],
     weight: Float[Tensor, " B"],
 ) -> Float32[Tensor, ""]:
     """Weighted squared error against the path's velocity ``noise - clean``, eq:flow_matching.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, UInt8
+from jaxtyping import Float, Float32, Int, Shaped, UInt8
 
 Image = UInt8[np.ndarray, "h w 3"]
 Frames = UInt8[np.ndarray, "T h w 3"]
@@ -278,13 +278,13 @@ class EpisodeSource(Protocol):
     def episode(self, index: int) -> EpisodeInfo:
         """Length and task of an episode."""
 
-    def rows(self, index: int, names: Sequence[str]) -> Mapping[str, Float32[np.ndarray, "N _"]]:
-        """Numeric features of a whole episode, float32, always two-dimensional."""
+    def rows(self, index: int, names: Sequence[str]) -> Mapping[str, Shaped[np.ndarray, "N _"]]:
+        """Numeric features of a whole episode, in the type the dataset gives them, always two-dimensional."""
 
     def frames(
         self, index: int, view: str, frame_indices: Sequence[int], size: tuple[int, int] | None = None
     ) -> Frames:
-        """Exactly these frames of a view, in the order asked for, optionally resized to (h, w)."""
+        """Exactly these frames of a view, in the order asked for, letterboxed to (h, w) where a size is given."""
 
     def events(self, index: int) -> tuple[Event, ...]:
         """Recorded events of an episode; empty where there are none."""

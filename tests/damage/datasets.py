@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hostbot.data.files import MANIFEST, file_crc32, manifest_bytes, read_manifest
-from hostbot.video import VideoWriter
+from hostbot.data.files import MANIFEST, manifest_bytes, read_manifest
+from hostbot.video import VideoWriter, crc32
 from tests.data.build import SIZE, VIEWS, make_episodes, write_v2, write_v3
 
 COUNT = 300
@@ -184,9 +184,7 @@ def reseal(root: Path) -> None:
     path = root / MANIFEST
     if path.exists():
         files = [f for f in read_manifest(path.read_bytes(), path) if (root / f).exists()]
-        path.write_bytes(
-            manifest_bytes({f: ((root / f).stat().st_size, file_crc32(root / f)) for f in files})
-        )
+        path.write_bytes(manifest_bytes({f: ((root / f).stat().st_size, crc32(root / f)) for f in files}))
 
 
 def _deliberate() -> list[tuple[str, str, Apply]]:

@@ -12,7 +12,6 @@ import pytest
 
 from hostbot.data.recording import write_recording
 from hostbot.data.sheet import contact_sheet
-from hostbot.data.synthetic import move, robot_trajectory, task_names
 from hostbot.types import EpisodeInfo, Event, bimanual
 
 
@@ -74,30 +73,3 @@ def test_the_recording_holds_every_stream(tmp_path):
         subprocess.run([rerun, "rrd", "verify", tmp_path / "r.rrd"], env=environment, timeout=60).returncode
         == 0
     )
-
-
-@pytest.mark.parametrize("task", task_names()[::5])
-def test_the_drawn_table_does_its_task(task):
-    motion = move(task, np.random.default_rng(3), 80)
-    words = task.split()
-    path = motion.discs[words[2]]
-    others = [places for name, places in motion.discs.items() if name != words[2]]
-    assert all((places == places[0]).all() for places in others)
-    axis, towards = {"left": (0, -1), "right": (0, 1), "far": (1, -1), "near": (1, 1)}[words[6]]
-    assert towards * (path[-1, axis] - 0.5) > 0.25
-    frames = [event.frame for event in motion.events]
-    assert frames == sorted(frames)
-    assert frames[0] == 0
-    assert frames[-1] == 79
-
-
-def test_drawn_trajectories_repeat_with_their_seed_and_are_valid():
-    first, again = (robot_trajectory(task_names()[0], np.random.default_rng(5), 40) for _ in range(2))
-    np.testing.assert_array_equal(first.state, again.state)
-    for view in first.views:
-        np.testing.assert_array_equal(first.views[view], again.views[view])
-    for start in (3, 13):
-        columns = first.state[:, start : start + 6].reshape(-1, 2, 3)
-        np.testing.assert_allclose(
-            np.einsum("nij,nkj->nik", columns, columns), np.tile(np.eye(2), (40, 1, 1)), atol=1e-5
-        )

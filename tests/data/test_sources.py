@@ -9,12 +9,16 @@ from scipy.spatial.transform import Rotation
 
 from hostbot.data.clean import CleanConfig
 from hostbot.data.convert import ConvertConfig, convert
+from hostbot.data.embodiments import resolve_embodiment
+from hostbot.data.features import FeatureSpec
 from hostbot.data.folder import VideoFolder
+from hostbot.data.info import describe
 from hostbot.data.release import PROGRESS, ReleaseDataset
 from hostbot.data.sources import open_source
 from hostbot.data.stats import ACTION, STATE
 from hostbot.data.store import open_dataset
-from hostbot.types import DataError, VideoError
+from hostbot.data.write import DatasetWriter
+from hostbot.types import DataError, VideoError, joint_space
 from hostbot.video import VideoWriter
 
 
@@ -109,7 +113,18 @@ def edit(path, change):
     path.write_text(json.dumps(content))
 
 
+def test_what_the_release_marks_bad_or_lacks_is_told(release):
+    (release / "episode_001" / "bad_info.json").write_text("{}")
+    (release / "episode_002" / "info_dtw.json").unlink()
+    told = describe(ReleaseDataset(release, fps=32), release).notes
+    assert any("episode_001 is marked bad" in sentence for sentence in told)
+    assert any("1 of 2 episodes have no info_dtw.json" in sentence for sentence in told)
+
+
 DAMAGE = {
+    "frame 0 lacks 'master_left_position'": lambda e: edit(
+        e / "e.json", lambda c: [c["data"][0].pop(k) for k in list(c["data"][0]) if k.startswith("master")]
+    ),
     "lacks 'follow_left_gripper'": lambda e: edit(
         e / "e.json", lambda c: c["data"][3].pop("follow_left_gripper")
     ),
@@ -151,7 +166,7 @@ def test_release_converts_to_lerobot_and_says_what_it_left_out(release, tmp_path
     source = ReleaseDataset(release, fps=32)
     report = convert(source, tmp_path / "out", ConvertConfig())
     assert report.num_episodes == 2
-    assert report.left_out == ("episode episode_001: marked bad in the release",)
+    assert report.left_out == ("episode episode_001 is marked bad in the release",)
     copy = open_dataset(tmp_path / "out")
     assert copy.embodiment == source.embodiment
     for index in range(2):
@@ -180,6 +195,11 @@ def test_an_interrupted_conversion_resumes(release, tmp_path):
         convert(source, tmp_path / "out", ConvertConfig())
     report = convert(source, tmp_path / "out", ConvertConfig(), resume=True)
     assert report.num_episodes == 3
+    with pytest.raises(DataError, match="another dataset or with other options"):
+        convert(source, tmp_path / "out", ConvertConfig(clean=CleanConfig()), resume=True)
+    make_episode(release / "episode_009", 12)
+    with pytest.raises(DataError, match="another dataset or with other options"):
+        convert(ReleaseDataset(release, fps=32), tmp_path / "out", ConvertConfig(), resume=True)
     copy = open_dataset(tmp_path / "out")
     for index in range(3):
         np.testing.assert_array_equal(copy.rows(index, [STATE])[STATE], source.rows(index, [STATE])[STATE])
@@ -223,6 +243,17 @@ def test_videos_become_demonstrations_at_one_rate(videos, tmp_path):
     assert copy.frames(0, "third_person", [3]).shape == (1, 48, 48, 3)
 
 
+def test_task_folders_with_instructions_are_people_not_release_episodes(videos):
+    for task in ("stack_the_bowls", "press the button"):
+        (videos / task / "instruction.txt").write_text(f"do {task}")
+        clip = videos / task / "clip.mp4"
+        (videos / task / "again.mp4").write_bytes(clip.read_bytes())
+    source = open_source(videos, fps=10)
+    assert isinstance(source, VideoFolder)
+    assert len(source) == 4
+    assert {source.episode(i).instruction for i in range(4)} == {"do stack_the_bowls", "do press the button"}
+
+
 def test_a_clip_without_an_instruction_is_refused(videos):
     clip = videos / "IMG_0001.mp4"
     clip.write_bytes((videos / "stack_the_bowls" / "clip.mp4").read_bytes())
@@ -260,3 +291,55 @@ def test_a_lerobot_dataset_takes_no_other_rate(release, tmp_path):
     assert open_source(tmp_path / "out").fps == 32
     with pytest.raises(DataError, match="leave --fps out"):
         open_source(tmp_path / "out", fps=10)
+
+
+def test_a_lerobot_copy_keeps_types_names_and_robot(tmp_path):
+    rng = np.random.default_rng(0)
+    features = {
+        "observation.state": FeatureSpec(shape=(14,), names=tuple(f"motor_{i}" for i in range(14))),
+        "action": FeatureSpec(shape=(14,), names=tuple(f"motor_{i}" for i in range(14))),
+        "t_epoch": FeatureSpec(dtype="float64", shape=(1,)),
+        "t_ns": FeatureSpec(dtype="int64", shape=(1,)),
+        "next.done": FeatureSpec(dtype="bool", shape=(1,)),
+        "note": FeatureSpec(dtype="string", shape=(1,)),
+    }
+    rows = {
+        "observation.state": rng.normal(size=(9, 14)).astype(np.float32),
+        "action": rng.normal(size=(9, 14)).astype(np.float32),
+        "t_epoch": 1.7e9 + np.arange(9)[:, None] / 30,
+        "t_ns": 1_700_000_000_000_000_001 + np.arange(9)[:, None],
+        "next.done": np.arange(9)[:, None] == 8,
+        "note": [f"row {i}" for i in range(9)],
+    }
+    with DatasetWriter(
+        tmp_path / "a", fps=30, features=features, views={"top": (32, 48)}, robot_type="so100"
+    ) as writer:
+        writer.add_episode(rows, {"top": [flat(10 * n) for n in range(9)]}, "stack")
+    source = open_dataset(tmp_path / "a")
+    embodiment = resolve_embodiment("joints", source)
+    assert [part.name for part in embodiment.parts] == [f"motor_{i}" for i in range(14)]
+    report = convert(source, tmp_path / "b", ConvertConfig(), embodiment=embodiment)
+    assert report.left_out == ("feature 'note': it is of type string, not numeric",)
+    copy = open_dataset(tmp_path / "b")
+    assert copy.embodiment == embodiment
+    assert copy.schema.robot_type == "so100"
+    for name in copy.widths:
+        assert copy.schema.features[name].dtype == source.schema.features[name].dtype
+        assert copy.schema.features[name].names == source.schema.features[name].names
+        np.testing.assert_array_equal(copy.rows(0, [name])[name], rows[name])
+    with pytest.raises(DataError, match="says itself"):
+        resolve_embodiment("joints", replace_parts(copy))
+    with pytest.raises(DataError, match="14 wide"):
+        resolve_embodiment("bimanual", source)
+    with pytest.raises(DataError, match="there is no embodiment 'aloha'"):
+        resolve_embodiment("aloha", source)
+
+
+def replace_parts(source):
+    """The same dataset saying that it is another robot."""
+    other = joint_space([f"x{i}" for i in range(14)], 30, ("top",))
+    return type(
+        "Other",
+        (),
+        {"__getattr__": lambda self, name: other if name == "embodiment" else getattr(source, name)},
+    )()

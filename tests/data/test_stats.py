@@ -33,24 +33,21 @@ def source():
 
 
 def check_against_numpy(stats, values):
-    values = values.astype(np.float64)
-    resolution = (values.max(0) - values.min(0)) / 65536 + 1e-12
     np.testing.assert_allclose(stats.min, values.min(0))
     np.testing.assert_allclose(stats.max, values.max(0))
-    np.testing.assert_allclose(stats.mean, values.mean(0), atol=1e-9)
-    np.testing.assert_allclose(stats.std, values.std(0), rtol=1e-9, atol=1e-12)
-    ordered = np.sort(values, 0)
+    np.testing.assert_allclose(stats.mean, values.astype(np.float64).mean(0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(stats.std, values.astype(np.float64).std(0), rtol=1e-9, atol=1e-12)
     for name, q in (("q01", 0.01), ("q10", 0.1), ("q50", 0.5), ("q90", 0.9), ("q99", 0.99)):
-        # Between the two ranks that the q-th value lies between, to the histogram's resolution.
-        rank = q * (len(values) - 1)
-        low, high = (
-            ordered[max(0, int(np.floor(rank)) - 1)],
-            ordered[min(len(values) - 1, int(np.ceil(rank)) + 1)],
-        )
-        found = np.array(getattr(stats, name))
-        assert (found >= low - resolution).all(), name
-        assert (found <= high + resolution).all(), name
+        expected = np.quantile(values.astype(np.float32).astype(np.float64), q, axis=0)
+        np.testing.assert_allclose(getattr(stats, name), expected, rtol=1e-9, atol=1e-12)
     assert stats.count == len(values)
+
+
+def test_a_wild_value_moves_no_quantile():
+    values = np.random.default_rng(0).normal(size=(5001, 2)).astype(np.float32)
+    values[17] = 1e6, -1e30
+    source = MemorySource([("x", {"action": values})])
+    check_against_numpy(compute_statistics(source, StatsConfig()).features["action"], values)
 
 
 def test_statistics_equal_numpys(source):
@@ -148,6 +145,10 @@ def test_the_file_is_written_once_required_afterwards_and_checked(source, tmp_pa
     source.data[0] = ("another task", source.data[0][1])
     with pytest.raises(DataError, match="other episodes"):
         load_statistics(path, source)
+    source.data[0] = ("stack", source.data[0][1])
+    source.data.append(source.data[1])
+    with pytest.raises(DataError, match="other episodes"):
+        load_statistics(path, source)
     narrow = MemorySource(
         [("x", {STATE: np.zeros((4, 7), np.float32), ACTION: np.zeros((4, 7), np.float32)})]
     )
@@ -163,6 +164,7 @@ def test_the_file_is_written_once_required_afterwards_and_checked(source, tmp_pa
         (lambda d: d["features"]["action"].update(min=["a"]), "must be a number"),
         (lambda d: d["features"]["action"].update(min=[9e9] * 20), "not statistics"),
         (lambda d: d["features"]["action"].update(max=[0.0]), "not statistics"),
+        (lambda d: d["features"]["action"]["q50"].__setitem__(3, float("inf")), "not statistics"),
         (lambda d: d.update(format=99), "format 99"),
         (lambda d: d.update(surprise=1), "unknown field"),
     ],
@@ -175,6 +177,11 @@ def test_damaged_files_get_a_sentence(source, tmp_path, damage, sentence):
     path.write_text(json.dumps(values))
     with pytest.raises(BadInput, match=sentence):
         load_statistics(path)
+
+
+def test_nothing_gives_no_statistics(source):
+    with pytest.raises(DataError, match="no episodes"):
+        compute_statistics(source, StatsConfig(), episodes=[])
 
 
 def test_an_embodiment_of_another_width_is_refused(source):

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from hostbot.model import wan
 from hostbot.model.checkpoint import empty_model
 from hostbot.model.host import HostModel
-from hostbot.model.mot import Stream, stage_layer
+from hostbot.model.mot import StageStream, stage_layer
 from hostbot.model.rope import grid_rope
 from hostbot.model.tokens import grid_positions, patchify, unpatchify
 from hostbot.types import BadInput
@@ -48,8 +49,8 @@ def saved(tmp_path_factory):
 def open_gates(model: HostModel) -> HostModel:
     with torch.no_grad():
         for block in model.video.blocks:
-            block.head_gate.weight.zero_()
-            block.head_gate.bias.fill_(100.0)  # sigmoid is 1 to the last bit
+            block.qkvg.weight[3 * VIDEO.inner_dim :] = 0
+            block.qkvg.bias[3 * VIDEO.inner_dim :] = 100.0  # sigmoid is 1 to the last bit
     return model
 
 
@@ -59,11 +60,12 @@ def plain_wan(model: HostModel, latents, sigmas, widths, text):
     x = expert.embed(patchify(latents, GRID.patch))
     embedding, mod = expert.time(sigmas)
     rope = grid_rope(grid_positions(range(NUM_FRAMES), GRID), VIDEO.head_dim)
-    stream = Stream(mod=mod, widths=widths, rope=rope)
-    cache = torch.empty(2, len(x), x.shape[1], VIDEO.num_heads, VIDEO.head_dim)
+    total = x.shape[1]
+    stream = StageStream(widths=widths, start=0, ends=(total,) * len(widths), rope=rope)
+    cache = torch.empty(2, len(x), x.shape[1], VIDEO.num_heads, VIDEO.head_dim).unbind(0)
     context = expert.text(text)
     for block in expert.blocks:
-        x = stage_layer(block, x, stream, mod, cache, 0, block.context_keys(context))
+        x = stage_layer(block, x, stream, mod, *cache, block.context_keys(context))
     parts = x.split(list(widths), dim=1)
     out = [expert.velocity(part, embedding[:, g : g + 1]) for g, part in enumerate(parts)]
     return unpatchify(torch.cat(out, dim=1), GRID)
@@ -105,8 +107,17 @@ def test_a_diffusers_checkpoint_goes_in_and_comes_back_bit_for_bit(saved):
 def test_every_video_parameter_has_a_foreign_name_or_is_known_to_be_ours():
     model = small_model()
     filled = {place.name for place in wan.diffusers_places(model).values()}
-    left = {f"video.{name}" for name, _ in model.video.named_parameters()} - filled
-    assert all("head_gate" in name for name in left)
+    assert {f"video.{name}" for name, _ in model.video.named_parameters()} == filled
+    # ... and every row of it, but for the gates.
+    sizes = dict.fromkeys(filled, 0)
+    for place in wan.diffusers_places(model).values():
+        sizes[place.name] += place.size
+    inner = VIDEO.inner_dim
+    fused = {name: size for name, size in sizes.items() if size}
+    assert {name.split(".")[-2]: size for name, size in fused.items()} == {
+        "qkvg": 3 * inner,
+        "cross_kv": 2 * inner,
+    }
 
 
 def test_damaged_checkpoints_are_refused(saved, tmp_path):
@@ -143,7 +154,10 @@ def fastwam_names(model: HostModel) -> dict[str, torch.Tensor]:
 
     def linear(theirs, ours, part=0, parts=1):
         for kind in ("weight", "bias"):
-            named[f"mot.mixtures.{theirs}.{kind}"] = state[f"{ours}.{kind}"].chunk(parts)[part].clone()
+            rows = (
+                state[f"{ours}.{kind}"][: parts * VIDEO.inner_dim] if parts > 1 else state[f"{ours}.{kind}"]
+            )
+            named[f"mot.mixtures.{theirs}.{kind}"] = rows.chunk(parts)[part].clone()
 
     for expert in ("video", "action"):
         for index, name in ((0, "hidden"), (2, "out")):
@@ -153,7 +167,7 @@ def fastwam_names(model: HostModel) -> dict[str, torch.Tensor]:
         for i in range(VIDEO.num_layers):
             theirs, ours = f"{expert}.blocks.{i}", f"{expert}.blocks.{i}"
             for part, letter in enumerate("qkv"):
-                linear(f"{theirs}.self_attn.{letter}", f"{ours}.qkv", part, 3)
+                linear(f"{theirs}.self_attn.{letter}", f"{ours}.qkvg", part, 3)
             linear(f"{theirs}.cross_attn.q", f"{ours}.cross_q")
             for part, letter in enumerate("kv"):
                 linear(f"{theirs}.cross_attn.{letter}", f"{ours}.cross_kv", part, 2)
@@ -189,9 +203,14 @@ def test_fastwam_names_load_strictly(tmp_path):
     save_file(fastwam_names(source), tmp_path / "base.safetensors")
     left = wan.load_fastwam(model, tmp_path / "base.safetensors")
     assert left
-    assert all("head_gate" in name or name.startswith("localisation.") for name in left)
+    assert all(name.startswith("localisation.") for name in left)
+    rows = 3 * VIDEO.inner_dim
     for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, source.state_dict()[name]) != (name in left), name
+        theirs = source.state_dict()[name]
+        if ".qkvg." in name:  # gates are ours
+            assert not torch.equal(parameter[rows:], theirs[rows:]), name
+            parameter, theirs = parameter[:rows], theirs[:rows]
+        assert torch.equal(parameter, theirs) != (name in left), name
 
 
 def test_resize_keeps_the_variance_of_activations():
@@ -214,9 +233,12 @@ def test_action_expert_grows_from_video():
     model = small_model()
     before = {name: p.clone() for name, p in model.action.named_parameters()}
     left = wan.grow_action_expert(model)
-    assert {name.split(".")[1] for name in left if "head_gate" not in name} == {"action_in", "action_out"}
+    assert {name.split(".")[1] for name in left} == {"action_in", "action_out"}
+    rows = 3 * VIDEO.inner_dim
     for name, parameter in model.action.named_parameters():
         assert torch.equal(parameter, before[name]) == (f"action.{name}" in left), name
+        if ".qkvg." in name:
+            assert torch.equal(parameter[rows:], before[name][rows:])
     # The six components of the time projection stay apart: zeroing one in the video expert zeroes it alone.
     dim = CONFIG.video.dim
     with torch.no_grad():
@@ -229,3 +251,38 @@ def test_action_expert_grows_from_video():
 def test_experts_must_agree():
     with pytest.raises(BadInput, match="share num_layers, got 2 and 3"):
         replace(CONFIG, action=replace(CONFIG.action, num_layers=3))
+
+
+def test_a_model_from_wan_is_whole(saved):
+    """Nothing is left unset: built twice on memory that holds junk, all but the drawn weights agree."""
+    models = [wan.from_wan(CONFIG, saved, torch.float32) for _ in range(2)]
+    for name, parameter in models[0].named_parameters():
+        assert parameter.isfinite().all(), name
+        drawn = name.startswith(("localisation", "proprio", "action.action_"))
+        assert drawn or torch.equal(parameter, models[1].get_parameter(name)), name
+    gates = models[0].video.layer(0).qkvg
+    assert (gates.weight[3 * VIDEO.inner_dim :] == 0).all()
+    assert (gates.bias[3 * VIDEO.inner_dim :] == 5).all()
+
+
+@pytest.mark.slow
+def test_loading_takes_no_second_copy(tmp_path, monkeypatch):
+    """The files are mapped: while they are read, the process's own memory grows by one tensor at most."""
+    video = replace(VIDEO, dim=768, ffn_dim=3072, num_layers=24, num_heads=12, head_dim=64)
+    config = replace(CONFIG, video=video, action=replace(video, dim=128, ffn_dim=256))
+    model = empty_model(config, torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0)  # every page is there before
+    save_file(wan.to_diffusers(model), tmp_path / wan.DIFFUSERS_FILE)
+    size = sum(p.numel() * 4 for p in model.video.parameters())
+
+    def own_bytes() -> int:
+        status = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024
+
+    seen, ours = [], wan._ours
+    monkeypatch.setattr(wan, "_ours", lambda *args: seen.append(own_bytes()) or ours(*args))
+    before = own_bytes()
+    wan.load_video(model, tmp_path)
+    assert max(seen) - before < 0.1 * size

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Build .venv-oracle: the real lerobot reader and writer, kept apart because it pins an older torch.
 #
-# lerobot 0.4.4 is installed without its dependencies; what its dataset layer imports is listed here by
-# hand. torchvision's wheel expects another libtorch, so it is installed alone too and tests/oracle/shim.py
+# lerobot 0.4.4 is installed without its dependencies; what its dataset layer imports is pinned in
+# requirements/oracle.txt. torchvision's wheel expects another libtorch, so it is installed alone too and tests/oracle/shim.py
 # declares the operators it looks for at import. torchcodec (for benchmarks/data_loading.py) wants FFmpeg
 # under its usual names: links to the libraries that come with PyAV serve, so that both decode with the
 # same FFmpeg. Run again at any time: it does nothing when all is there.
@@ -11,10 +11,9 @@ cd "$(dirname "$0")/../.."
 venv=${1:-.venv-oracle}
 stamp="$venv/.complete-0.4.4-2"
 [ -e "$stamp" ] && exit 0
-"${PYTHON:-python3}" -m venv "$venv"
+"${PYTHON:-.venv/bin/python}" -m venv "$venv"
 pip="$venv/bin/python -m pip --disable-pip-version-check -q install"
-$pip "torch==2.13.0" "numpy>=2" "av>=17,<19" pyarrow pillow "pandas>=2.2" datasets "huggingface_hub>=0.34" \
-     packaging jsonlines einops draccus deepdiff tqdm termcolor safetensors imageio accelerate jaxtyping
+$pip -r requirements/oracle.txt
 $pip --no-deps "torchvision==0.28.0" "torchcodec==0.13.0" "lerobot==0.4.4"
 mkdir -p "$venv/ffmpeg"
 for library in "$venv"/lib/python*/site-packages/av.libs/lib*.so.*; do

@@ -32,7 +32,7 @@ def environment() -> None:
 
 def worker(*arguments: object) -> None:
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONPATH": ""}
-    offline["HF_HOME"] = str(Path(str(arguments[-1])).parent / "hf")
+    offline["HF_HOME"] = str(Path(str(arguments[1])).parent / "hf")
     done = subprocess.run(
         [PYTHON, HERE / "worker.py", *map(str, arguments)], env=offline, capture_output=True, text=True
     )

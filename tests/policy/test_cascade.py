@@ -31,6 +31,9 @@ def test_cached_equals_the_whole_sequence_re_run(demo):
     torch.testing.assert_close(out.p, slow.p, atol=1e-5, rtol=0)
     torch.testing.assert_close(out.o, slow.o, atol=1e-5, rtol=0)
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
+    if not demo:
+        assert (out.p == -1).all()
+        assert out.confidence.isnan().all()
 
 
 @torch.no_grad()
@@ -72,8 +75,23 @@ def test_caches_hold_nothing_from_before():
     fresh = ready(model, context).act(context.observation, context.proprio, noise)
     for name in ("p", "o", "a"):
         assert torch.equal(getattr(used, name), getattr(fresh, name)), name
-    again = cascade.act(context.observation, context.proprio, noise)
-    assert torch.equal(again.a, used.a)
+    kept = used.o.clone(), used.a.clone()
+    cascade.act(context.observation + 1, context.proprio, noise)
+    assert torch.equal(used.o, kept[0])  # results are copies, not the buffers
+    assert torch.equal(used.a, kept[1])
+
+
+def test_stages_are_made_once_a_layout(monkeypatch):
+    model, context = small_model(), random_context()
+    cascade, made = Cascade(model, STEPS, batch=2), []
+    make = cascade._make_stages
+    monkeypatch.setattr(cascade, "_make_stages", lambda: made.append(1) or make())
+    cascade.instruct(context.text)
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    for views in (None, (1,), None, (1,)):
+        cascade.watch(context.demo, views)
+        cascade.act(context.observation, context.proprio, noise)
+    assert len(made) == 2
 
 
 @torch.no_grad()

@@ -1,16 +1,19 @@
 """Record the bench as LeRobot datasets: robot trajectories, human videos, their events.
 
-Encoding is as dear as simulating, so every worker writes a dataset of its own: ``OUT/robot/part-00``,
-``OUT/robot/part-01`` and so on, each complete. A job is one episode and jobs have a fixed order, so a part
-that holds n episodes goes on with its job n. Only executions that fulfil the predicate are kept; a failed
-one is tried again with another seed. The task of an episode is the task's first instruction, the same for
-both bodies, by which pairs are found.
+Encoding is as dear as simulating, so every worker writes a part of its own under ``OUT/robot.parts``; when all are
+there they are put together as the dataset ``OUT/robot``, without encoding anything again. A job is one episode and
+jobs have a fixed order, so a part that holds n episodes goes on with its job n. Only executions that fulfil the
+predicate are kept; a failed one is tried again with another seed. The task of an episode is the task's first
+instruction, the same for both bodies, by which pairs are found.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
+import shutil
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hostbot.data.concat import concatenate
 from hostbot.data.write import DatasetWriter
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
@@ -126,39 +130,58 @@ def _record_one(
     )
 
 
+def parts_of(root: Path) -> Path:
+    """Where the workers' parts lie until they are put together."""
+    return root.with_name(f"{root.name}.parts")
+
+
 def num_done(root: Path) -> int:
-    """Episodes that the parts under a folder hold already."""
-    infos = sorted(root.glob("part-*/meta/info.json"))
+    """Episodes recorded so far, in parts or put together."""
+    infos = [*parts_of(root).glob("part-*/meta/info.json"), *root.glob("meta/info.json")]
     return sum(int(json.loads(path.read_text())["total_episodes"]) for path in infos)
 
 
-def record(root: Path, body: Body, config: RecordConfig) -> Iterator[Note]:
-    """Record one body's episodes with all workers; call it again to go on after an interruption."""
-    _claim(root, config)
+def record(root: Path, body: Body, config: RecordConfig, *, until: float = float("inf")) -> Iterator[Note]:
+    """Record one body's dataset with all workers, until it is whole or ``time.monotonic()`` is past ``until``.
+
+    Call it again to go on after an interruption.
+    """
+    parts = parts_of(root)
+    left = sum(len(jobs(config, part)) for part in range(config.workers)) - num_done(root)
+    if (root / "meta" / "info.json").exists():
+        if left:
+            raise BadInput(f"{root} holds another recording; give another folder")
+        return
+    _claim(parts, config)
     context = get_context("spawn")
     notes: Queue[Note | str] = context.Queue()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    arguments = [(part, str(root), body, config, notes) for part in range(config.workers)]
+    arguments = [(part, str(parts), body, config, notes) for part in range(config.workers)]
     workers = [context.Process(target=_work, args=args, daemon=True) for args in arguments]
-    left = sum(len(jobs(config, part)) for part in range(config.workers)) - num_done(root)
     for worker in workers:
         worker.start()
     try:
-        while left > 0:
-            note = notes.get()
+        while left > 0 and time.monotonic() < until:
+            try:
+                note = notes.get(timeout=1.0)
+            except queue.Empty:
+                continue
             if isinstance(note, str):
                 raise DataError(f"a recording worker stopped; run the same command again to go on\n{note}")
             left -= 1
-            with (root / "episodes.jsonl").open("a") as file:
+            with (parts / "episodes.jsonl").open("a") as file:
                 file.write(json.dumps(asdict(note)) + "\n")
             yield note
-        for worker in workers:
+        for worker in workers if left == 0 else ():
             worker.join()
     finally:
         for worker in workers:
             if worker.is_alive():
                 worker.terminate()
                 worker.join()
+    if left == 0:
+        concatenate([parts / f"part-{part:02d}" for part in range(config.workers)], root)
+        shutil.rmtree(parts)
 
 
 def _claim(root: Path, config: RecordConfig) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ GROUPS = {
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
+    "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2
@@ -31,16 +33,10 @@ _INTERRUPTED, _MISTAKE = 130, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(overview())
-        return 0
-    if arguments[0] in ("-V", "--version"):
-        print(f"hostbot {__version__}")
-        return 0
-    try:
-        return _guarded(arguments[0], arguments[1:])
-    finally:
-        _flush()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name need not be text
+    return _guarded(arguments)
 
 
 def overview() -> str:
@@ -54,21 +50,23 @@ def overview() -> str:
     )
 
 
-def _guarded(group: str, arguments: list[str]) -> int:
+def _guarded(arguments: list[str]) -> int:
     try:
-        _run(group, arguments)
+        _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return 0
     except BadInput as mistake:
         return _tell(mistake)
     except BrokenPipeError:
         # The reader of a pipe went away (`hostbot ... | head`): not an error, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as mistake:
         where = f"{mistake.filename}: " if mistake.filename else ""
         return _tell(f"{where}{mistake.strerror or mistake}")
-    except KeyboardInterrupt:
-        print("\nhostbot: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\nhostbot: interrupted{f'; {stop}' if str(stop) else ''}", file=sys.stderr)
         return _INTERRUPTED
     except SystemExit as end:  # tyro's own, for --help and wrong flags
         return end.code if isinstance(end.code, int) else _MISTAKE
@@ -81,7 +79,17 @@ def _tell(mistake: object) -> int:
     return _MISTAKE
 
 
-def _run(group: str, arguments: list[str]) -> None:
+def _run(arguments: list[str]) -> None:
+    group = arguments[0] if arguments else "help"
+    if group in ("-h", "--help", "help"):
+        print(overview())
+    elif group in ("-V", "--version"):
+        print(f"hostbot {__version__}")
+    else:
+        _run_verb(group, arguments[1:])
+
+
+def _run_verb(group: str, arguments: list[str]) -> None:
     if group not in GROUPS:
         near = difflib.get_close_matches(group, GROUPS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(GROUPS)}"
@@ -105,14 +113,6 @@ def _parse(group: str, verbs: tuple[type, ...], arguments: list[str]) -> Any:
 def verb_name(verb: type) -> str:
     """``ContactSheet`` is typed ``contact-sheet``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", verb.__name__).lower()
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (BrokenPipeError, ValueError):
-            continue
 
 
 def entry() -> None:

@@ -10,11 +10,20 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from hostbot.cli.show import print_json, print_table, progress
-from hostbot.types import BadInput, DataError, Embodiment, EpisodeSource
+from hostbot.types import BadInput, DataError, EpisodeSource
 
 Fps = Annotated[
     float | None,
     arg(metavar="HZ", help="Frames a second, where the layout does not say it (HOST release, videos)."),
+]
+
+
+EmbodimentName = Annotated[
+    str | None,
+    arg(
+        metavar="NAME",
+        help="What the numbers mean, where the dataset does not say it: bimanual, single_arm, joints, or a .json file.",
+    ),
 ]
 
 
@@ -27,7 +36,7 @@ def source_at(path: Path, fps: float | None) -> EpisodeSource:
 
 @dataclass(frozen=True)
 class Info:
-    """What is in a dataset: episodes, tasks, views, features. Reads metadata only."""
+    """What is in a dataset: episodes, tasks, views, features. Reads no rows and no more than a frame a view."""
 
     path: Annotated[Positional[Path], arg(metavar="DATASET")]
     """A LeRobot folder (v3.0, v2.1, v2.0), HOST release episodes, or a folder of videos."""
@@ -64,6 +73,8 @@ class Info:
         tasks = list(found.tasks.items())
         title = "tasks" if len(tasks) <= 20 else f"tasks (20 of {len(tasks)}; all with --json)"
         print_table(title, ["task", "episodes"], tasks[:20])
+        for sentence in found.notes:
+            print(f"not served: {sentence}")
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ class Convert:
     """Height and width of every view in the copy."""
     clean: bool = False
     """Remove frames in which nothing moves, at the paper's thresholds."""
+    embodiment: EmbodimentName = None
     codec: Literal["h264", "hevc", "av1"] = "h264"
     """How views are encoded."""
     resume: bool = False
@@ -90,14 +102,20 @@ class Convert:
         """Copy, then say what was copied and what was not."""
         from hostbot.data.clean import CleanConfig
         from hostbot.data.convert import ConvertConfig, convert
+        from hostbot.data.embodiments import resolve_embodiment
 
         source = source_at(self.path, self.fps)
+        if self.out.exists() and any(self.out.iterdir()) and not self.resume:
+            raise DataError(f"{self.out} is not empty; give a new folder, or --resume to go on with a copy")
+        embodiment = resolve_embodiment(self.embodiment, source) if self.embodiment else None
         config = ConvertConfig(size=self.size, clean=CleanConfig() if self.clean else None, codec=self.codec)
         try:
             with progress("converting", len(source)) as tick:
-                report = convert(source, self.out, config, resume=self.resume, tick=tick)
+                report = convert(
+                    source, self.out, config, embodiment=embodiment, resume=self.resume, tick=tick
+                )
         except KeyboardInterrupt:
-            raise BadInput(f"interrupted; what is in {self.out} is whole, go on with --resume") from None
+            raise KeyboardInterrupt(f"what is in {self.out} is whole, go on with --resume") from None
         if self.json:
             print_json(asdict(report))
             return
@@ -114,8 +132,7 @@ class Stats:
 
     path: Annotated[Positional[Path], arg(metavar="DATASET")]
     """A LeRobot dataset."""
-    embodiment: Annotated[Literal["bimanual", "single_arm"] | None, arg(metavar="bimanual|single_arm")] = None
-    """What the numbers mean, where the dataset does not say it; needed for relative actions."""
+    embodiment: EmbodimentName = None
     horizon: int = 32
     """Steps of an action chunk."""
     keep_static: bool = False
@@ -128,6 +145,8 @@ class Stats:
     def run(self) -> None:
         """Compute, save and print."""
         from hostbot.config import to_dict
+        from hostbot.data.embodiments import resolve_embodiment
+        from hostbot.data.sidecar import write_embodiment
         from hostbot.data.stats import StatsConfig, compute_statistics, save_statistics, statistics_path
         from hostbot.data.store import open_dataset
 
@@ -136,10 +155,13 @@ class Stats:
             raise DataError(f"{target} exists; statistics are written once, pass --overwrite to replace them")
         if self.horizon < 1:
             raise BadInput(f"--horizon must be at least 1, got {self.horizon}")
+        embodiment = resolve_embodiment(self.embodiment, source) if self.embodiment else None
         config = StatsConfig(horizon=self.horizon, **({"clean": None} if self.keep_static else {}))
-        with progress("statistics (two passes)", 2 * len(source)) as tick:
-            found = compute_statistics(source, config, embodiment=self._embodiment(source), tick=tick)
+        with progress("statistics (three passes)", 3 * len(source)) as tick:
+            found = compute_statistics(source, config, embodiment=embodiment, tick=tick)
         save_statistics(found, target, overwrite=self.overwrite)
+        if embodiment is not None and source.embodiment is None:
+            write_embodiment(self.path, embodiment)
         if self.json:
             print_json(to_dict(found))
             return
@@ -157,12 +179,6 @@ class Stats:
                 "the dataset does not say what its numbers mean: no relative actions; name it with --embodiment"
             )
         print(f"written to {target}")
-
-    def _embodiment(self, source: EpisodeSource) -> Embodiment | None:
-        from hostbot.types import bimanual, single_arm
-
-        makers = {"bimanual": bimanual, "single_arm": single_arm}
-        return makers[self.embodiment](source.fps, source.views) if self.embodiment else None
 
 
 @dataclass(frozen=True)
@@ -235,6 +251,42 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """Finish what a killed writer had begun, so that other tools too see the dataset whole."""
+
+    path: Annotated[Positional[Path], arg(metavar="DATASET")]
+    """A LeRobot dataset that hostbot wrote."""
+
+    def run(self) -> None:
+        """Finish the last commit and forget what was never committed."""
+        from hostbot.data.check import repair_dataset
+        from hostbot.data.store import open_dataset
+
+        repair_dataset(self.path)
+        print(f"{self.path}: {len(open_dataset(self.path))} episodes, whole")
+
+
+@dataclass(frozen=True)
+class Join:
+    """Put datasets of one kind together, in the order given; videos are taken over untouched."""
+
+    out: Annotated[Positional[Path], arg(metavar="OUT")]
+    """A new folder."""
+    parts: Annotated[Positional[tuple[Path, ...]], arg(metavar="DATASET")]
+    """Two or more LeRobot datasets that hostbot wrote, with the same features, views and rate."""
+
+    def run(self) -> None:
+        """Join and say what came out."""
+        from hostbot.data.concat import concatenate
+        from hostbot.data.store import open_dataset
+
+        with progress("joining", len(self.parts)) as tick:
+            concatenate(self.parts, self.out, tick=tick)
+        whole = open_dataset(self.out)
+        print(f"{self.out}: {len(whole)} episodes, {whole.num_frames} frames")
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Split episodes by seed and pair those of the same task: robot with robot, human with robot."""
 
@@ -259,9 +311,12 @@ class Pairs:
         """Make the split and count its pairs."""
         from hostbot.data.pairs import Body, SplitConfig, make_split, pairs, save_split, unpaired_tasks
 
-        sources: dict[Body, EpisodeSource] = {"robot": source_at(self.robot, self.fps)}
+        def opened(path: Path) -> EpisodeSource:
+            return source_at(path, None if (path / "meta" / "info.json").exists() else self.fps)
+
+        sources: dict[Body, EpisodeSource] = {"robot": opened(self.robot)}
         if self.human is not None:
-            sources["human"] = source_at(self.human, self.fps)
+            sources["human"] = opened(self.human)
         config = SplitConfig(seed=self.seed, novel_tasks=self.novel_tasks, validation=self.validation)
         split = make_split(sources, config)
         save_split(split, self.out, overwrite=self.overwrite)
@@ -283,4 +338,4 @@ class Pairs:
         print(f"written to {self.out}")
 
 
-VERBS = (Info, Convert, Stats, View, Check, Pairs)
+VERBS = (Info, Convert, Stats, View, Check, Join, Repair, Pairs)

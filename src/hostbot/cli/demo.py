@@ -5,87 +5,96 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hostbot.cli.show import progress
 from hostbot.types import BadInput, EpisodeSource
 
+if TYPE_CHECKING:
+    from hostbot.sim.task import Task
+
 _MARK = ".hostbot-demo"
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Record a small robot dataset and people's videos on a drawn table, and take both through the data layer.
+    """Watch people and the robot do tasks in the bench, and take both through the data layer.
 
-    Leaves a LeRobot dataset, videos, statistics, a split, a contact sheet, a Rerun recording and a side-by-side
-    video. The bench and the policy are not here yet; when they are, this shows the robot doing what a person showed.
+    Leaves people's videos, a LeRobot dataset of the robot's executions, statistics, a seeded split, contact sheets, a
+    Rerun recording and a side-by-side video. The robot here is the scripted expert: the learned policy that does what
+    the video shows is still to come, and this command will run it.
     """
 
     out: Path = Path("demo")
     """A folder of its own; an earlier demo there is replaced."""
     tasks: int = 4
-    """How many tasks are shown."""
-    episodes: int = 5
+    """How many of the novel tasks are shown."""
+    episodes: int = 3
     """Robot episodes a task."""
     seed: int = 0
 
     def run(self) -> None:
         """Make everything, then say where it lies."""
         from hostbot.config import record_run
-        from hostbot.data.synthetic import task_names
+        from hostbot.sim.catalogue import split, task
 
-        if self.tasks < 1 or self.episodes < 2:
-            raise BadInput(f"a demo needs a task and two episodes, got {self.tasks} and {self.episodes}")
+        if not 1 <= self.tasks <= 50 or not 2 <= self.episodes <= 100:
+            raise BadInput(
+                f"a demo has 1..50 tasks and 2..100 episodes, got {self.tasks} and {self.episodes}"
+            )
         _fresh(self.out)
         rng = np.random.default_rng(self.seed)
-        names = task_names()
-        chosen = [names[i] for i in rng.permutation(len(names))[: self.tasks]]
+        names = split().names("novel")
+        chosen = [task(names[i]) for i in rng.permutation(len(names))[: self.tasks]]
         record_run(self.out, self, {"demo": self.seed})
-        self._record_robot(chosen, rng)
-        self._record_people(chosen, rng)
+        self._film_people(chosen)
+        self._record_robot(chosen)
         self._prepare()
         self._show()
 
-    def _record_robot(self, tasks: list[str], rng: np.random.Generator) -> None:
+    def _film_people(self, tasks: list[Task]) -> None:
+        from hostbot.data.convert import ConvertConfig, convert
+        from hostbot.data.folder import VideoFolder
+        from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
+        from hostbot.video import VideoWriter
+
+        with progress("filming people", len(tasks)) as tick:
+            for one in tasks:
+                demo, _, _ = demonstrate(one, self.seed, DemonstratorConfig(size=256))
+                assert demo is not None
+                path = self.out / "videos" / one.name / "phone.mp4"
+                path.parent.mkdir(parents=True)
+                path.with_name("instruction.txt").write_text(one.instructions[0] + "\n")
+                with VideoWriter(path, (256, 256), demo.fps) as writer:
+                    for frame in demo.views[VIEW]:
+                        writer.write(frame)
+                tick()
+        people = VideoFolder(self.out / "videos", rate_hz=16)
+        convert(people, self.out / "human", ConvertConfig(size=(96, 96)))
+
+    def _record_robot(self, tasks: list[Task]) -> None:
         from hostbot.data.stats import ACTION, STATE
-        from hostbot.data.synthetic import robot_trajectory
         from hostbot.data.write import DatasetWriter
+        from hostbot.sim.episode import robot_episode
         from hostbot.types import bimanual
 
         embodiment = bimanual(rate_hz=16)
         views = dict.fromkeys(embodiment.views, (96, 96))
         features = dict.fromkeys((STATE, ACTION), embodiment.dim)
-        total = len(tasks) * self.episodes
         with (
             DatasetWriter(
                 self.out / "robot", fps=16, features=features, views=views, embodiment=embodiment
             ) as writer,
-            progress("recording the robot", total) as tick,
+            progress("recording the robot", len(tasks) * self.episodes) as tick,
         ):
-            for number in range(total):
-                episode = robot_trajectory(tasks[number % len(tasks)], rng, int(rng.integers(60, 120)))
-                rows = {STATE: episode.state, ACTION: episode.action}
-                writer.add_episode(rows, episode.views, episode.instruction, episode.events)
+            for number in range(len(tasks) * self.episodes):
+                one = tasks[number % len(tasks)]
+                made = robot_episode(one, self.seed + number).trajectory
+                rows = {STATE: made.state, ACTION: made.action}
+                writer.add_episode(rows, made.views, one.instructions[0], made.events)
                 tick()
-
-    def _record_people(self, tasks: list[str], rng: np.random.Generator) -> None:
-        from hostbot.data.convert import ConvertConfig, convert
-        from hostbot.data.folder import VideoFolder
-        from hostbot.data.synthetic import human_video
-        from hostbot.video import VideoWriter
-
-        with progress("filming people", len(tasks)) as tick:
-            for task in tasks:
-                path = self.out / "videos" / task.replace(" ", "_") / "phone.mp4"
-                path.parent.mkdir(parents=True)
-                with VideoWriter(path, (480, 640), 30) as writer:
-                    for frame in human_video(task, rng, int(rng.integers(90, 180)), (480, 640)):
-                        writer.write(frame)
-                tick()
-        people = VideoFolder(self.out / "videos", rate_hz=16)
-        with progress("converting the videos", len(people)) as tick:
-            convert(people, self.out / "human", ConvertConfig(size=(96, 128)), tick=tick)
 
     def _prepare(self) -> None:
         from hostbot.data.pairs import SplitConfig, make_split, pairs, save_split
@@ -142,7 +151,7 @@ def side_by_side(path: Path, human: EpisodeSource, robot: EpisodeSource) -> None
     from hostbot.data.pairs import task_key
     from hostbot.video import VideoWriter
 
-    side, bar = 320, 12
+    side, bar = 256, 12
     task = task_key(human.episode(0).instruction)
     match = next(i for i in range(len(robot)) if task_key(robot.episode(i).instruction) == task)
     panels = [(human, 0, human.views[0]), (robot, match, "third_person")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -64,6 +63,7 @@ def _codecs() -> str:
 
 
 def _rendering() -> str:
+    import hostbot.sim  # chooses how MuJoCo draws  # noqa: F401 # isort: skip
     import mujoco
 
     scene = "<mujoco><worldbody><light pos='0 0 3'/><geom size='.1' rgba='1 0 0 1'/></worldbody></mujoco>"
@@ -86,8 +86,6 @@ class Doctor:
 
     def run(self) -> None:
         """Try and print."""
-        if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-            os.environ.setdefault("MUJOCO_GL", "egl")
         findings = [
             try_it("python", platform.python_version),
             try_it("torch", _torch),

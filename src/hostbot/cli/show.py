@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 
 class Tick(Protocol):
@@ -28,31 +29,28 @@ class Tick(Protocol):
 
 def print_json(value: object) -> None:
     """One JSON value on stdout, and nothing else there."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table on stdout; numbers to the right."""
-    table = Table(title=title, title_justify="left", header_style="bold", show_header=any(columns))
+    table = Table(title=Text(title), title_justify="left", header_style="bold", show_header=any(columns))
     body = [list(row) for row in rows]
     for place, column in enumerate(columns):
         numeric = bool(body) and all(isinstance(row[place], (int, float)) for row in body)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
     for row in body:
         table.add_row(*(_cell(value) for value in row))
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Text:
+    """Plain text: brackets in a user's words are no markup."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return (
-        f"{value:,.4g}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+        return Text("yes" if value else "no")
+    if isinstance(value, (int, float)):
+        return Text(f"{value:,.4g}" if isinstance(value, float) else f"{value:,}")
+    return Text(str(value))
 
 
 @contextmanager

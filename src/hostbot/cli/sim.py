@@ -140,10 +140,10 @@ class Demo:
 
 @dataclass(frozen=True)
 class Record:
-    """Record LeRobot datasets with events, one part a worker; run it again to go on."""
+    """Record LeRobot datasets with events, robot and human; run it again to go on."""
 
     out: Path
-    """Folder for robot/part-NN and human/part-NN."""
+    """Folder for the datasets `robot` and `human`."""
     split: Part = "train"
     """Which tasks."""
     episodes_per_task: int = 40
@@ -156,11 +156,14 @@ class Record:
     """Height and width of every view."""
     first_seed: int = 10_000
     """Seed of each task's first scene."""
+    minutes: float = float("inf")
+    """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
     """Print figures as JSON."""
 
     def run(self) -> None:
         """Record and report."""
+        until = time.monotonic() + 60 * self.minutes
         from hostbot.bench.record import RecordConfig, jobs, num_done, record
 
         config = RecordConfig(
@@ -180,12 +183,13 @@ class Record:
             done = num_done(self.out / body)
             with progress(f"recording {body}", total) as tick:
                 tick(done)
-                for note in record(self.out / body, body, config):
+                for note in record(self.out / body, body, config, until=until):
                     frames, failures, episodes = frames + note.frames, failures + note.failures, episodes + 1
                     tick()
             seconds = time.perf_counter() - begin
             figures[body] = {
                 "episodes": done + episodes,
+                "wanted": total,
                 "recorded_now": episodes,
                 "frames": frames,
                 "failed_tries": failures,

@@ -58,17 +58,29 @@ def moving_frames(
     if len(set(lengths)) != 1 or lengths[0] == 0:
         raise BadInput(f"static-frame removal needs streams of one length above 0, got {lengths}")
     tracks = [track for stream in streams for track in _tracks(stream, embodiment, config)]
-    kept = [0]
-    candidate = 1
-    while candidate < lengths[0]:
+    # Where a frame moved against the one before it, and that one was kept, it is kept: whole runs at once.
+    stepped = np.logical_or.reduce([_moved(track, slice(0, -1), slice(1, None)) for track in tracks])
+    pauses = np.append(np.flatnonzero(~stepped), len(stepped))
+    kept = [np.zeros(1, np.int64)]
+    last = 0
+    while last + 1 < lengths[0]:
+        pause = int(pauses[np.searchsorted(pauses, last)])
+        kept.append(np.arange(last + 1, pause + 1))
+        found = _next_moved(tracks, pause, pause + 2, lengths[0])
+        kept.append(np.array([] if found is None else [found], np.int64))
+        last = lengths[0] if found is None else found
+    return Cleaned(kept=np.concatenate(kept), num_frames=lengths[0])
+
+
+def _next_moved(tracks: list[_Track], last: int, candidate: int, end: int) -> int | None:
+    """The first frame from ``candidate`` on that has moved since ``last``."""
+    while candidate < end:
         ahead = slice(candidate, candidate + _LOOK_AHEAD)
-        moved = np.logical_or.reduce([_moved(track, kept[-1], ahead) for track in tracks])
-        if not moved.any():
-            candidate = ahead.stop
-            continue
-        kept.append(candidate + int(np.argmax(moved)))
-        candidate = kept[-1] + 1
-    return Cleaned(kept=np.array(kept), num_frames=lengths[0])
+        moved = np.logical_or.reduce([_moved(track, slice(last, last + 1), ahead) for track in tracks])
+        if moved.any():
+            return candidate + int(np.argmax(moved))
+        candidate += _LOOK_AHEAD
+    return None
 
 
 @dataclass(frozen=True)
@@ -96,7 +108,7 @@ def _tracks(stream: np.ndarray, embodiment: Embodiment, config: CleanConfig) -> 
     return tracks
 
 
-def _moved(track: _Track, last: int, ahead: slice) -> Bool[np.ndarray, " A"]:
+def _moved(track: _Track, last: slice, ahead: slice) -> Bool[np.ndarray, " A"]:
     change = track.values[ahead] - track.values[last]
     if not track.is_rotation:
         return np.linalg.norm(change, axis=-1) > track.threshold

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from hostbot.types import DataError
+from hostbot.video import crc32
 
 SIDECAR = "meta/hostbot"
 MANIFEST = f"{SIDECAR}/manifest.json"
@@ -80,15 +81,6 @@ def parse_json(raw: bytes, path: Path) -> dict[str, Any]:
     return value
 
 
-def file_crc32(path: Path) -> int:
-    """CRC-32 of a file, a megabyte at a time."""
-    crc = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return crc
-
-
 def manifest_bytes(files: dict[str, tuple[int, int]]) -> bytes:
     """``manifest.json``: the files with their checksums, and the checksum of that list."""
     body = json.dumps({k: list(v) for k, v in files.items()}, sort_keys=True, separators=(",", ":"))
@@ -116,11 +108,10 @@ class Files:
         self.verify = verify
         self.manifest: dict[str, tuple[int, int]] = {}
         """What the sidecar lists; empty without one."""
-        path = self.path(MANIFEST)
-        self.has_manifest = path.exists()
-        self.manifest_raw = self._small(path) if self.has_manifest else b""
-        if self.has_manifest and verify:
-            self.manifest = read_manifest(self.manifest_raw, path)
+        raw = self._manifest_now()
+        self.has_manifest, self._manifest_raw = raw is not None, raw
+        if raw is not None and verify:
+            self.manifest = read_manifest(raw, root / MANIFEST)
 
     def path(self, relative: str) -> Path:
         """Where the current version of a file lies: the overlay if it is there, else its place."""
@@ -129,12 +120,26 @@ class Files:
 
     def has_moved(self) -> bool:
         """Whether a writer is committing, or has since this folder was opened."""
-        path = self.path(MANIFEST)
-        return (self.root / OVERLAY).exists() or (path.exists() and path.read_bytes() != self.manifest_raw)
+        return (self.root / OVERLAY).exists() or self._manifest_now() != self._manifest_raw
+
+    def _manifest_now(self) -> bytes | None:
+        """The manifest in force; it may move out of the overlay between looking and reading."""
+        for path in (self.root / OVERLAY / MANIFEST, self.root / MANIFEST):
+            try:
+                if path.stat().st_size <= MAX_META_BYTES:
+                    return path.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise DataError(
+                    f"{path} cannot be read ({one_line(error)}); restore it from a copy"
+                ) from None
+            raise DataError(f"{path} is over {MAX_META_BYTES >> 20} MB, too large for metadata; restore it")
+        return None
 
     def exists(self, relative: str) -> bool:
         """Whether the file is there at all."""
-        return self.path(relative).exists()
+        return (self.root / OVERLAY / relative).exists() or (self.root / relative).exists()
 
     def checked(self, relative: str) -> Path:
         """The path of a file that is present, not empty, and what the manifest says."""
@@ -150,7 +155,7 @@ class Files:
         if key in _verified:
             return path
         with reading(path):
-            intact = stat.st_size == size and file_crc32(path) == crc
+            intact = stat.st_size == size and crc32(path) == crc
         if not intact:
             raise DataError(
                 f"{path} differs from the checksum recorded when it was written; "

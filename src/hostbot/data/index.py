@@ -65,11 +65,12 @@ class EpisodeIndex:
         """Numbers of the tasks of an episode, the first being its instruction."""
         return self.task_ids[self.task_offset[index] : self.task_offset[index + 1]]
 
-    def file_total(self, places: Places, index: int) -> int:
-        """Rows or frames the file that holds an episode must have."""
-        key = places.key()
-        inside = key == key[index]
-        return int((places.start[inside] + self.length[inside]).max())
+    def file_totals(self, places: Places) -> Int64[np.ndarray, " N"]:
+        """For every episode the rows or frames that the file it is in must have."""
+        firsts, ends = places.first_of_file(), places.start + self.length
+        totals = np.zeros(len(self), np.int64)
+        np.maximum.at(totals, firsts, ends)
+        return totals[firsts]
 
 
 def read_index(files: Files, schema: Schema) -> EpisodeIndex:

@@ -65,6 +65,8 @@ class DatasetInfo:
     num_events: int
     has_checksums: bool
     num_bytes: int
+    notes: tuple[str, ...]
+    """What the dataset holds that is not served, a sentence each."""
 
 
 def describe(source: EpisodeSource, path: Path) -> DatasetInfo:
@@ -91,6 +93,7 @@ def _describe_lerobot(dataset: Dataset, path: Path) -> DatasetInfo:
         num_events=sum(len(dataset.events(i)) for i in range(len(dataset))),
         has_checksums=files.has_manifest,
         num_bytes=_bytes_below(path),
+        notes=tuple(f"feature {name!r}: {why}" for name, why in dataset.unread.items()),
     )
 
 
@@ -119,6 +122,7 @@ def _describe_other(source: EpisodeSource, path: Path) -> DatasetInfo:
         num_events=0,
         has_checksums=False,
         num_bytes=_bytes_below(path if path.is_dir() else path.parent),
+        notes=source.notes if isinstance(source, ReleaseDataset) else (),
     )
 
 

@@ -15,8 +15,9 @@ import shutil
 from pathlib import Path
 from typing import IO
 
-from hostbot.data.files import MANIFEST, OVERLAY, SIDECAR, file_crc32, manifest_bytes, read_manifest
+from hostbot.data.files import MANIFEST, OVERLAY, SIDECAR, manifest_bytes, read_manifest
 from hostbot.types import DataError
+from hostbot.video import crc32
 
 STAGING = f"{SIDECAR}/staging"
 
@@ -42,7 +43,7 @@ class Staging:
         path = self.folder / relative
         path.chmod(0o644)
         _sync(path)
-        self._added[relative] = (path.stat().st_size, file_crc32(path))
+        self._added[relative] = (path.stat().st_size, crc32(path))
 
     def write(self, relative: str, content: bytes) -> None:
         """Write and add a small file."""

@@ -96,9 +96,7 @@ def make_split(sources: Mapping[Body, EpisodeSource], config: SplitConfig) -> Sp
     num_novel = round(config.novel_tasks * len(names))
     novel = {names[i] for i in rng.permutation(len(names))[:num_novel]}
     tasks = tuple(_place(name, groups[name], name in novel, config, rng) for name in names)
-    fingerprints: dict[str, str] = {
-        body: fingerprint(source, range(len(source))) for body, source in sorted(sources.items())
-    }
+    fingerprints: dict[str, str] = {body: fingerprint(source) for body, source in sorted(sources.items())}
     return _signed(Split(format=_FORMAT, config=config, fingerprints=fingerprints, tasks=tasks))
 
 
@@ -145,7 +143,7 @@ def load_split(path: Path, sources: Mapping[Body, EpisodeSource]) -> Split:
     if _digest(split) != split.digest:
         raise DataError(f"{path} was changed after it was made: its hash does not match; make it again")
     for body, source in sources.items():
-        found = fingerprint(source, range(len(source)))
+        found = fingerprint(source)
         if split.fingerprints.get(body) != found:
             raise DataError(
                 f"{path} was made for other {body} episodes than {source.name} has; make it again"

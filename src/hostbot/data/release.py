@@ -22,11 +22,9 @@ from hostbot.config import read_json
 from hostbot.data.stats import ACTION, STATE
 from hostbot.geometry import convert_rotations, with_rotations
 from hostbot.types import DataError, Embodiment, EpisodeInfo, Event, Frames, bimanual
-from hostbot.video import Reader, open_video
+from hostbot.video import PICTURES, Reader, open_video
 
 PROGRESS = "host.progress"
-_PICTURES = {".jpg", ".jpeg", ".png"}
-_NOT_EPISODES = {"instruction.json", "info.json", "info_dtw.json", "task_paths.json", "task_paths_eval.json"}
 _REJECTED = ("bad_info.json", "bad_info_dtw.json", "bad_action.json")
 
 
@@ -48,10 +46,15 @@ def find_episodes(path: Path) -> list[Path]:
 
 
 def is_episode(folder: Path) -> bool:
-    """Whether a folder has the release's trajectory file, or its instruction beside at least one view."""
+    """Whether a folder has the release's trajectory file, or its instruction beside a folder of pictures.
+
+    An instruction beside mp4 files alone is a task's folder of people's videos (``folder.py``).
+    """
     if (folder / f"{folder.name}.json").is_file():
         return True
-    return (folder / "instruction.txt").is_file() and bool(find_views(folder))
+    return (folder / "instruction.txt").is_file() and any(
+        path.is_dir() for path in find_views(folder).values()
+    )
 
 
 def _listed(path: Path) -> list[Path]:
@@ -70,7 +73,7 @@ def find_views(folder: Path) -> dict[str, Path]:
     """Views by name: folders of pictures and video files."""
     views = {}
     for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and any(file.suffix.lower() in _PICTURES for file in entry.iterdir()):
+        if entry.is_dir() and any(file.suffix.lower() in PICTURES for file in entry.iterdir()):
             views[entry.name] = entry
         elif entry.suffix.lower() == ".mp4":
             views[entry.stem] = entry
@@ -93,7 +96,7 @@ class ReleaseDataset:
         self.views = tuple(find_views(self.folders[0]))
         self.has_actions = _trajectory_file(self.folders[0]).is_file()
         self._check_alike()
-        self._progress = all((folder / "info_dtw.json").is_file() for folder in self.folders)
+        self._without_progress = [f for f in self.folders if not (f / "info_dtw.json").is_file()]
         self._episode = lru_cache(maxsize=4)(_read_episode)
         self._reader = lru_cache(maxsize=8)(self._open)
         self._lengths: dict[int, int] = {}
@@ -117,7 +120,18 @@ class ReleaseDataset:
     def widths(self) -> Mapping[str, int]:
         """State and action, and progress where every episode has it."""
         widths = dict.fromkeys((STATE, ACTION), bimanual().dim) if self.has_actions else {}
-        return {**widths, **({PROGRESS: 1} if self._progress else {})}
+        return {**widths, **({} if self._without_progress else {PROGRESS: 1})}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the folders hold that is not served."""
+        told = [f"episode {folder.name} is marked bad in the release" for folder in self.rejected]
+        missing = len(self._without_progress)
+        if 0 < missing < len(self.folders):
+            told.append(
+                f"{PROGRESS}: {missing} of {len(self.folders)} episodes have no info_dtw.json, so none is served"
+            )
+        return tuple(told)
 
     def __len__(self) -> int:
         return len(self.folders)
@@ -147,7 +161,7 @@ class ReleaseDataset:
         length = self.episode(index).length
         found = {}
         for name in names:
-            if name == PROGRESS and self._progress:
+            if name == PROGRESS and not self._without_progress:
                 found[name] = _read_progress(self.folders[index] / "info_dtw.json", length)
             elif name in (STATE, ACTION) and self.has_actions:
                 found[name] = self._episode(self.folders[index])[name]
@@ -158,11 +172,11 @@ class ReleaseDataset:
     def frames(
         self, index: int, view: str, frame_indices: Sequence[int], size: tuple[int, int] | None = None
     ) -> Frames:
-        """Frames of a view, stretched to ``size`` where one is given."""
+        """Frames of a view, letterboxed to ``size`` where one is given."""
         if view not in self.views:
             raise DataError(f"{self.name} has no view {view!r}; it has {', '.join(self.views)}")
         self.episode(index)
-        return self._reader(index, view).frames(frame_indices, size, "stretch")
+        return self._reader(index, view).frames(frame_indices, size)
 
     def _open(self, index: int, view: str) -> Reader:
         return open_video(find_views(self.folders[index])[view], folder_fps=self.fps)
@@ -196,7 +210,7 @@ def _read_episode(folder: Path) -> dict[str, Float32[np.ndarray, "N 20"]]:
     if not isinstance(frames, list) or not frames or not all(isinstance(f, dict) for f in frames):
         raise DataError(f'{path} must hold {{"data": [one object a frame]}}')
     state = _vectors(path, frames, "follow")
-    leads = any(key.startswith("master_") for key in frames[0])
+    leads = any(key.startswith("master_") for frame in frames for key in frame)
     return {STATE: state, ACTION: _vectors(path, frames, "master") if leads else state}
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hostbot.config import from_dict, to_dict, write_json
 from hostbot.data.files import EMBODIMENT, EVENTS, Files, parse_json, reading
 from hostbot.data.index import EpisodeIndex
-from hostbot.types import DataError, Embodiment, Event, Part
+from hostbot.types import DataError, Embodiment, Event
+
+T = TypeVar("T")
+_PATIENCE_S = 5.0
 
 
 def open_files(root: Path, verify: bool = True) -> Files:
@@ -26,15 +31,32 @@ def open_files(root: Path, verify: bool = True) -> Files:
     return files
 
 
+def steadily(root: Path, verify: bool, build: Callable[[Files], T]) -> T:
+    """Open a folder and read it, again where a writer commits meanwhile: two states must not mix."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        files = open_files(root, verify)
+        try:
+            return build(files)
+        except DataError:
+            if time.monotonic() > deadline or not files.has_moved():
+                raise
+        time.sleep(0.01)
+
+
 def read_embodiment(files: Files) -> Embodiment | None:
-    """``meta/hostbot/embodiment.json``, where the sidecar has one."""
-    if EMBODIMENT not in files.manifest:
+    """``meta/hostbot/embodiment.json``: written with the dataset, or by ``hostbot data stats`` beside another's."""
+    if not files.exists(EMBODIMENT):
         return None
     path = files.path(EMBODIMENT)
-    raw = parse_json(files.read(EMBODIMENT), path)
-    with reading(path):
-        parts = tuple(Part(name=p["name"], kind=p["kind"], limb=p["limb"]) for p in raw["parts"])
-        return Embodiment(name=raw["name"], parts=parts, rate_hz=raw["rate_hz"], views=tuple(raw["views"]))
+    return from_dict(Embodiment, parse_json(files.read(EMBODIMENT), path), str(path))
+
+
+def write_embodiment(root: Path, embodiment: Embodiment) -> None:
+    """Say what the numbers of a dataset mean that does not say it itself."""
+    path = root / EMBODIMENT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, to_dict(embodiment))
 
 
 def read_events(files: Files, index: EpisodeIndex) -> dict[int, tuple[Event, ...]]:
@@ -53,13 +75,6 @@ def read_events(files: Files, index: EpisodeIndex) -> dict[int, tuple[Event, ...
             )
         events.setdefault(episode, []).append(Event(name=name, frame=frame))
     return {episode: tuple(listed) for episode, listed in events.items()}
-
-
-def dump_embodiment(embodiment: Embodiment) -> dict[str, Any]:
-    """``embodiment.json``."""
-    parts = [{"name": p.name, "kind": p.kind, "limb": p.limb} for p in embodiment.parts]
-    views = list(embodiment.views)
-    return {"name": embodiment.name, "rate_hz": embodiment.rate_hz, "views": views, "parts": parts}
 
 
 def dump_events(events: Sequence[tuple[int, int, str]]) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hostbot.config import to_dict
 from hostbot.data.feature_stats import Stats, aggregate, from_json, to_json
 from hostbot.data.features import FeatureSpec
 from hostbot.data.files import EMBODIMENT, EVENTS, SIDECAR, Files, parse_json
@@ -16,7 +17,7 @@ from hostbot.data.journal import Staging
 from hostbot.data.layout import stream_path
 from hostbot.data.merge import Slot, parquet_writer
 from hostbot.data.schema import CHUNKS_SIZE, DATA_FILE_MB, V3_DATA, V3_VIDEO, VIDEO_FILE_MB
-from hostbot.data.sidecar import dump_embodiment, dump_events
+from hostbot.data.sidecar import dump_events
 from hostbot.data.store import Dataset
 from hostbot.data.tasks import dump_tasks
 from hostbot.types import DataError, Embodiment, Event
@@ -91,7 +92,7 @@ class State:
         staging.write("meta/stats.json", _dumps(to_json(self.stats)))
         staging.write(WRITER, _dumps({"joined_episodes": self.num_joined, "encoder": dict(kind.encoder)}))
         if kind.embodiment is not None:
-            staging.write(EMBODIMENT, _dumps(dump_embodiment(kind.embodiment)))
+            staging.write(EMBODIMENT, _dumps(to_dict(kind.embodiment)))
         staging.write("meta/info.json", _dumps(self._info(kind)))
 
     def _info(self, kind: Kind) -> dict[str, Any]:

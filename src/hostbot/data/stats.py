@@ -1,9 +1,9 @@
 """Statistics of a dataset's numbers, in bounded memory, and the file that keeps them.
 
-Two passes: the first finds minimum, maximum, mean and deviation; the second fills a histogram of 65,536
-bins between minimum and maximum, so a quantile is right to 1/65,536 of the range however long the
-dataset is. LeRobot's own ``stats.json`` is never used: its quantiles are averages of per-episode
-quantiles and its image deviations overflow in many datasets.
+Three passes over the numbers: minimum, maximum, mean and deviation come from the first; quantiles are exact, found
+by counting the leading, middle and last bits of float32 numbers in turn, so neither the length of the dataset nor a
+wild value matters. LeRobot's own ``stats.json`` is never used: its quantiles are averages of per-episode quantiles
+and its image deviations overflow in many datasets.
 
 Legend: N frames, D vector width, H action steps.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32, UInt32
 
 from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.data.clean import CleanConfig, moving_frames
@@ -25,7 +25,8 @@ from hostbot.types import DataError, Embodiment, EpisodeSource
 
 QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
 STATE, ACTION, RELATIVE = "observation.state", "action", "action.relative"
-_BINS = 1 << 16
+_BITS = (11, 11, 10)
+"""Bits of a number that each pass fixes."""
 _CHUNKS_A_BLOCK = 1024
 _FORMAT = 1
 
@@ -52,7 +53,9 @@ class Statistics:
 
     format: int
     fingerprint: str
+    """Of the whole dataset, whichever of its episodes were used."""
     num_episodes: int
+    """Episodes used."""
     num_frames: int
     num_removed: int
     """Static frames left out."""
@@ -71,10 +74,10 @@ class StatsConfig:
     """Static frames are left out, as they are in training; None keeps them."""
 
 
-def fingerprint(source: EpisodeSource, episodes: Sequence[int]) -> str:
-    """A hash of which episodes there are: their number, length and task."""
+def fingerprint(source: EpisodeSource) -> str:
+    """A hash of which episodes a dataset has: their number, length and task."""
     digest = hashlib.sha256()
-    for index in episodes:
+    for index in range(len(source)):
         info = source.episode(index)
         digest.update(f"{info.index}\0{info.length}\0{info.instruction}\n".encode())
     return digest.hexdigest()[:16]
@@ -93,6 +96,8 @@ def compute_statistics(
     ``tick`` is called once an episode and pass, for a progress display.
     """
     chosen = range(len(source)) if episodes is None else episodes
+    if not len(chosen):
+        raise DataError(f"{source.name} has no episodes: there is nothing to make statistics of")
     embodiment = embodiment or source.embodiment
     names = [name for name in (STATE, ACTION) if name in source.widths]
     if not names:
@@ -111,10 +116,10 @@ def compute_statistics(
                 yield from _relative_blocks(rows[STATE], rows[ACTION], config.horizon, embodiment)
             tick()
 
-    features = _two_passes(blocks)
+    features = _passes(blocks)
     return Statistics(
         format=_FORMAT,
-        fingerprint=fingerprint(source, chosen),
+        fingerprint=fingerprint(source),
         num_episodes=len(chosen),
         num_frames=sum(source.episode(i).length for i in chosen),
         num_removed=removed[0],
@@ -158,16 +163,18 @@ def _relative_blocks(
         yield {RELATIVE: chunks.reshape(-1, embodiment.dim)}
 
 
-def _two_passes(blocks: Callable[[], Iterator[Mapping[str, np.ndarray]]]) -> dict[str, FeatureStats]:
+def _passes(blocks: Callable[[], Iterator[Mapping[str, np.ndarray]]]) -> dict[str, FeatureStats]:
     moments: dict[str, _Moments] = {}
-    for rows in blocks():
-        for name, values in rows.items():
-            moments.setdefault(name, _Moments(values.shape[1])).add(values)
-    histograms = {name: _Histogram(found.low, found.high) for name, found in moments.items()}
-    for rows in blocks():
-        for name, values in rows.items():
-            histograms[name].add(values)
-    return {name: found.finish(histograms[name]) for name, found in moments.items()}
+    quantiles: dict[str, _Quantiles] = {}
+    for level in range(len(_BITS)):
+        for rows in blocks():
+            for name, values in rows.items():
+                if level == 0:
+                    moments.setdefault(name, _Moments(values.shape[1])).add(values)
+                quantiles.setdefault(name, _Quantiles(values.shape[1])).add(values)
+        for found in quantiles.values():
+            found.descend()
+    return {name: found.finish(quantiles[name]) for name, found in moments.items()}
 
 
 class _Moments:
@@ -187,11 +194,11 @@ class _Moments:
         self.low, self.high = np.minimum(self.low, values.min(0)), np.maximum(self.high, values.max(0))
         self.count = total
 
-    def finish(self, histogram: _Histogram) -> FeatureStats:
+    def finish(self, quantiles: _Quantiles) -> FeatureStats:
         def numbers(values: np.ndarray) -> tuple[float, ...]:
             return tuple(float(v) for v in values)
 
-        q01, q10, q50, q90, q99 = (numbers(histogram.quantile(q)) for q in QUANTILES)
+        q01, q10, q50, q90, q99 = (numbers(row.clip(self.low, self.high)) for row in quantiles.finish())
         return FeatureStats(
             min=numbers(self.low),
             max=numbers(self.high),
@@ -206,26 +213,75 @@ class _Moments:
         )
 
 
-class _Histogram:
-    def __init__(self, low: np.ndarray, high: np.ndarray) -> None:
-        self.low, self.width = low, np.where(high > low, high - low, 1.0)
-        self.counts = np.zeros((len(low), _BINS), np.int64)
+class _Quantiles:
+    """Exact order statistics of float32 numbers: each pass fixes the next bits of those at the wanted ranks.
+
+    A float32's bits, with the sign handled, order as the numbers do. For each quantile the two ranks around it are
+    followed, so that the result is numpy's, linear between them.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width, self.level, self.count = width, 0, 0
+        self.share = np.zeros(len(QUANTILES))
+        self.ranks = np.zeros((width, 2 * len(QUANTILES)), np.int64)
+        self.inverse = np.zeros_like(self.ranks)
+        self.prefix = [np.zeros(1, np.uint32) for _ in range(width)]
+        """For each dimension the distinct bits found so far; ``inverse`` says which are each rank's."""
+        self._start()
+
+    def _start(self) -> None:
+        self.tallies = [np.zeros((len(row), 1 << _BITS[self.level]), np.int64) for row in self.prefix]
 
     def add(self, values: Float[np.ndarray, "N D"]) -> None:
-        bins = ((values.astype(np.float64) - self.low) / self.width * _BINS).astype(np.int64)
-        bins = bins.clip(0, _BINS - 1) + np.arange(len(self.low)) * _BINS
-        self.counts += np.bincount(bins.ravel(), minlength=self.counts.size).reshape(self.counts.shape)
+        """Count the next bits of the numbers that share the bits found so far."""
+        self.count += len(values) if self.level == 0 else 0
+        bits = _BITS[self.level]
+        shift = 32 - sum(_BITS[: self.level + 1])
+        keys = _ordered_bits(values.astype(np.float32))
+        for mine, prefixes, tally in zip(keys.T, self.prefix, self.tallies, strict=True):
+            for prefix, row in zip(prefixes, tally, strict=True):
+                same = mine[mine >> np.uint32(shift + bits) == prefix] if self.level else mine
+                row += np.bincount(
+                    (same >> np.uint32(shift)) & np.uint32((1 << bits) - 1), minlength=len(row)
+                )
 
-    def quantile(self, q: float) -> Float[np.ndarray, " D"]:
-        """Linear within the bin that holds the q-th value; never outside the values seen."""
-        below = np.cumsum(self.counts, axis=1)
-        rank = q * (below[:, -1] - 1) + 0.5
-        found = (below < rank[:, None]).sum(1).clip(max=_BINS - 1)
-        places = np.arange(len(found))
-        inside = self.counts[places, found]
-        share = (rank - (below[places, found] - inside)) / np.maximum(inside, 1)
-        constant = inside == below[:, -1]
-        return self.low + np.where(constant, 0, (found + share.clip(0, 1)) / _BINS * self.width)
+    def descend(self) -> None:
+        """Choose for every rank the digit its number has, and make the next level's prefixes."""
+        if self.level == 0:
+            position = np.array(QUANTILES) * (self.count - 1)
+            self.share = position - np.floor(position)
+            self.ranks[:] = np.concatenate([np.floor(position), np.ceil(position)])
+        found = np.zeros(self.ranks.shape, np.uint32)
+        for d, tally in enumerate(self.tallies):
+            below = np.cumsum(tally, axis=1)
+            for r, place in enumerate(self.inverse[d]):
+                digit = int(np.searchsorted(below[place], self.ranks[d, r], side="right"))
+                self.ranks[d, r] -= below[place, digit - 1] if digit else 0
+                found[d, r] = (int(self.prefix[d][place]) << _BITS[self.level]) | digit
+        split = [np.unique(row, return_inverse=True) for row in found]
+        self.prefix = [unique for unique, _ in split]
+        self.inverse = np.stack([inverse for _, inverse in split])
+        self.level += 1
+        if self.level < len(_BITS):
+            self._start()
+
+    def finish(self) -> Float[np.ndarray, "Q D"]:
+        """The quantiles, once all bits are known."""
+        bits = np.stack([row[place] for row, place in zip(self.prefix, self.inverse, strict=True)], axis=1)
+        low, high = _numbers(bits).astype(np.float64).reshape(2, len(QUANTILES), self.width)
+        return low + (high - low) * self.share[:, None]
+
+
+def _ordered_bits(values: Float32[np.ndarray, "*B"]) -> UInt32[np.ndarray, "*B"]:
+    """Integers that order as the float32 numbers do."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(1 << 31))
+
+
+def _numbers(keys: UInt32[np.ndarray, "*B"]) -> Float32[np.ndarray, "*B"]:
+    """The inverse of :func:`_ordered_bits`."""
+    bits = np.where(keys >> np.uint32(31), keys & np.uint32((1 << 31) - 1), ~keys)
+    return np.ascontiguousarray(bits).view(np.float32)
 
 
 def statistics_path(root: Path) -> Path:
@@ -251,13 +307,9 @@ def load_statistics(path: Path, source: EpisodeSource | None = None) -> Statisti
             f"{path} has format {statistics.format}, this version reads {_FORMAT}: write it again"
         )
     for name, feature in statistics.features.items():
-        widths = {
-            len(values) for values in (feature.min, feature.max, feature.q01, feature.q99, feature.mean)
-        }
-        numbers = (
-            np.array([feature.min, feature.max, feature.q01, feature.q99]) if len(widths) == 1 else np.nan
-        )
-        if not np.isfinite(numbers).all() or (np.array(feature.min) > feature.max).any():
+        numbers = [v for key, v in to_dict(feature).items() if key != "count"]
+        sound = len({len(row) for row in numbers}) == 1 and np.isfinite(np.array(numbers)).all()
+        if not sound or (np.array(feature.min) > feature.max).any():
             raise DataError(f"{path}: the numbers of {name!r} are not statistics; write them again")
     if source is not None:
         _check_fresh(path, statistics, source)
@@ -272,10 +324,9 @@ def _check_fresh(path: Path, statistics: Statistics, source: EpisodeSource) -> N
                 f"{path}: {name!r} has {len(feature.min)} dimensions, but {source.name} has {width}: "
                 "these statistics are another dataset's"
             )
-    if statistics.num_episodes == len(source):
-        found = fingerprint(source, range(len(source)))
-        if found != statistics.fingerprint:
-            raise DataError(
-                f"{path} was made from other episodes than {source.name} has now "
-                f"({statistics.fingerprint} and {found}): run `hostbot data stats --overwrite`"
-            )
+    found = fingerprint(source)
+    if found != statistics.fingerprint:
+        raise DataError(
+            f"{path} was made when {source.name} had other episodes "
+            f"({statistics.fingerprint}, now {found}): run `hostbot data stats --overwrite`"
+        )

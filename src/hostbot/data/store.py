@@ -12,37 +12,24 @@ with the reason.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64, Shaped
 
 from hostbot.data.files import Files
 from hostbot.data.index import EpisodeIndex, read_index
 from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema, parse_schema
-from hostbot.data.sidecar import open_files, read_embodiment, read_events
+from hostbot.data.sidecar import read_embodiment, read_events, steadily
 from hostbot.data.table import Rows
 from hostbot.data.views import Views, picture_frames
-from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, EpisodeSource, Event, Frames
-
-_PATIENCE_S = 5.0
-"""How long to try again where a writer commits while we open; two states must not be mixed."""
+from hostbot.types import BadInput, Embodiment, EpisodeInfo, EpisodeSource, Event, Frames
 
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True, max_open_videos: int = 12) -> Dataset:
     """Open a dataset folder of any version; ``verify=False`` ignores what ``meta/hostbot`` records."""
-    root = Path(path)
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        files = open_files(root, verify)
-        try:
-            return Dataset(files, max_open_videos=max_open_videos)
-        except DataError:
-            if time.monotonic() > deadline or not files.has_moved():
-                raise
-        time.sleep(0.01)
+    return steadily(Path(path), verify, lambda files: Dataset(files, max_open_videos=max_open_videos))
 
 
 class Dataset:
@@ -127,8 +114,8 @@ class Dataset:
             index=index, length=int(self.index.length[index]), instruction=tasks[0], tasks=tasks
         )
 
-    def rows(self, index: int, names: Sequence[str]) -> Mapping[str, Float32[np.ndarray, "N _"]]:
-        """Numeric features of a whole episode, float32, always two-dimensional."""
+    def rows(self, index: int, names: Sequence[str]) -> Mapping[str, Shaped[np.ndarray, "N _"]]:
+        """Numeric features of a whole episode, in their own types, always two-dimensional."""
         self._check_episode(index)
         self._own()
         for name in names:

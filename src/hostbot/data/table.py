@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64, Shaped
 
 from hostbot.data.files import Files, reading
 from hostbot.data.index import EpisodeIndex
@@ -25,7 +25,6 @@ from hostbot.data.schema import BOOKKEEPING, NUMERIC, Feature, Schema
 from hostbot.types import DataError
 
 _BATCH_ROWS = 4096
-_EXACT_IN_FLOAT32 = 1 << 24
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -66,7 +65,7 @@ class Rows:
     def __init__(self, files: Files, schema: Schema, index: EpisodeIndex, max_open: int = 8) -> None:
         self.files, self.schema, self.index = files, schema, index
         self._open: Recent[int, _Open] = Recent(max_open, self._opener, lambda o: o.file.close())
-        self._firsts = index.data.first_of_file()
+        self._firsts, self._totals = index.data.first_of_file(), index.file_totals(index.data)
         self._sound = np.zeros(len(index), bool)
         self.lock = threading.RLock()
 
@@ -77,7 +76,7 @@ class Rows:
             return self.schema.data_path.format(chunk_index=chunk, file_index=file)
         return self.schema.data_path.format(episode_chunk=chunk, episode_index=file)
 
-    def numbers(self, episode: int, names: Sequence[str]) -> dict[str, Float32[np.ndarray, "N _"]]:
+    def numbers(self, episode: int, names: Sequence[str]) -> dict[str, Shaped[np.ndarray, "N _"]]:
         """Numeric features of an episode; non-finite values and false row numbers are refused."""
         table = self.table(episode, names)
         path = self.files.path(self.relative(episode))
@@ -135,19 +134,23 @@ class Rows:
 
     def footers(self) -> None:
         """Open every data file once: present, readable, with the columns and rows the metadata promise."""
-        for episode in np.unique(self._firsts):
-            self._open.get(int(episode))
+        for episode in np.unique(self._firsts).tolist():
+            # Checksums wait until a file's rows are read: they cost a read of all of it.
+            self._footer(episode, self.files.path(self.relative(episode))).file.close()
 
     def close(self) -> None:
         """Close every open file."""
         self._open.clear()
 
     def _opener(self, episode: int) -> _Open:
-        path = self.files.checked(self.relative(episode))
+        return self._footer(episode, self.files.checked(self.relative(episode)))
+
+    def _footer(self, episode: int, path: Path) -> _Open:
+        """A data file, opened, with the columns and rows the metadata promise."""
         with reading(path):
             file = pq.ParquetFile(path, page_checksum_verification=True)
             groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-            expected = self.index.file_total(self.index.data, episode)
+            expected = int(self._totals[episode])
             if file.metadata.num_rows != expected or sum(groups) != expected or min(groups, default=0) < 0:
                 raise DataError(
                     f"{path} has {file.metadata.num_rows} rows but its episodes have {expected} "
@@ -237,21 +240,17 @@ def _values(column: pa.ChunkedArray, width: int, name: str, episode: int, path: 
     return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(rows, width)
 
 
-def _matrix(
-    column: pa.ChunkedArray, feature: Feature, episode: int, path: Path
-) -> Float32[np.ndarray, "N _"]:
+def _matrix(column: pa.ChunkedArray, feature: Feature, episode: int, path: Path) -> Shaped[np.ndarray, "N _"]:
+    """A feature in the type ``info.json`` gives it, exactly; numbers that do not fit it are refused."""
     values = _values(column, feature.width or 1, feature.name, episode, path)
-    if values.dtype.kind in "iu" and np.abs(values.astype(np.float64)).max(initial=0) > _EXACT_IN_FLOAT32:
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = values.astype(feature.dtype)
+    sound = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers == values
+    if not sound.all():
+        frame = int(np.argmin(sound.all(axis=1)))
+        fault = "is not finite" if numbers.dtype.kind == "f" else f"does not fit {feature.dtype}"
         raise DataError(
-            f"{path}: {feature.name!r} of episode {episode} has integers float32 cannot hold exactly"
-        )
-    with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
-    finite = np.isfinite(numbers).all(axis=1)
-    if not finite.all():
-        frame = int(np.argmin(finite))
-        raise DataError(
-            f"{path}: {feature.name!r} of episode {episode} is not finite at frame {frame}; "
+            f"{path}: {feature.name!r} of episode {episode} {fault} at frame {frame}; "
             "repair or remove the episode"
         )
     return numbers

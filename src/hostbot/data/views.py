@@ -36,6 +36,7 @@ class Views:
         self._open: Recent[tuple[str, int], VideoReader] = Recent(max_open, self._opener, VideoReader.close)
         self._lock = threading.RLock()
         self._firsts = {key: places.first_of_file() for key, places in index.videos.items()}
+        self._totals = {key: index.file_totals(places) for key, places in index.videos.items()}
 
     def relative(self, key: str, episode: int) -> str:
         """The mp4 that holds an episode of a camera."""
@@ -80,7 +81,7 @@ class Views:
                 reader,
                 self.schema.features[key],
                 path,
-                self.index.file_total(self.index.videos[key], episode),
+                int(self._totals[key][episode]),
             )
         except BaseException:
             reader.close()

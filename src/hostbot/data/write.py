@@ -116,7 +116,10 @@ class DatasetWriter:
         if not isinstance(tasks, str):
             lengths["tasks"] = len(tasks)
         if len(set(lengths.values())) != 1:
-            raise BadInput(f"the features of an episode must have one length, got {lengths}")
+            raise BadInput(
+                f"the features of an episode must have one length, got {lengths}; "
+                "without features give a task for every frame"
+            )
         count = next(iter(lengths.values()))
         with self.episode() as buffer:
             streams = {name: iter(frames) for name, frames in views.items()}

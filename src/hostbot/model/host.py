@@ -25,6 +25,9 @@ from hostbot.model.rope import grid_rope, line_rope
 from hostbot.model.tokens import GridConfig, grid_positions, keep_views, patchify, unpatchify
 from hostbot.types import BadInput
 
+UNLOCALISED = -1.0
+"""The clean localisation where there is no demonstration to be localised in."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlowConfig:
@@ -80,7 +83,7 @@ class Context:
     views: tuple[int, ...] | None = None
     """Views the demonstrations of the whole batch have; the others' tokens are skipped. ``None``: all."""
     present: Bool[Tensor, "B V"] | None = None
-    """Views each sample's demonstration has, where they differ; the others' tokens are masked out."""
+    """Views each sample's demonstration has (one at least), where they differ; the others are masked out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +112,7 @@ class Noised:
 class Velocity(Targets):
     """Predicted velocities, and the observation's last tokens for whoever trains a head on them."""
 
-    observation: Float[Tensor, "B S w"]
+    observation: Float32[Tensor, "B S w"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +146,7 @@ class HostModel(nn.Module):
 
     def demo_tokens(
         self, demo: Float[Tensor, "B C F H W"], views: Sequence[int] | None
-    ) -> Float[Tensor, "B S w"]:
+    ) -> Float32[Tensor, "B S w"]:
         """z^d, less the views that are not there."""
         grid = self.config.grid
         grid.check(demo, grid.demo_latents, "demonstration")
@@ -151,7 +154,7 @@ class HostModel(nn.Module):
 
     def frame_tokens(
         self, latents: Float[Tensor, "B C F H W"], num_frames: int, what: str
-    ) -> Float[Tensor, "B S w"]:
+    ) -> Float32[Tensor, "B S w"]:
         """z^o or y^o."""
         self.config.grid.check(latents, num_frames, what)
         return self.video.embed(patchify(latents, self.config.grid.patch))
@@ -306,9 +309,11 @@ class HostModel(nn.Module):
         return noised, eps
 
     def loss(self, context: Context, targets: Targets, generator: torch.Generator) -> Losses:
-        """eq:total_loss on one batch; without a demonstration there is nothing to localise in, and no L_loc."""
+        """eq:total_loss on one batch; without a demonstration there is nothing to localise in: no L_loc."""
         config = self.config.flow
         noised, eps = self.noise(targets, generator)
+        if context.demo is None:
+            noised = dataclasses.replace(noised, clean_p=torch.full_like(targets.p, UNLOCALISED))
         velocity = self(context, noised)
         loc, obs, act = (
             flow.velocity_loss(v, clean, noise, flow.sigma_weight(sigma))

@@ -3,10 +3,14 @@
 Legend: B batch, S tokens, G time groups (runs of tokens that share a noise level), w width.
 """
 
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
+
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +25,11 @@ GATE_BIAS = 5.0
 
 class Linear(nn.Linear):
     """A linear layer whose product may be replaced (by fp8, say) without touching its callers."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """What ``nn.Module`` leaves untyped."""
 
     def in_float32(self, x: Float[Tensor, "*B i"]) -> Float32[Tensor, "*B o"]:
         """The same map in float32 whatever the weights are: for values a bfloat16 would round away."""
@@ -37,12 +46,9 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(x.dtype)
 
 
-def head_gate(dim: int, num_heads: int) -> Linear:
-    """One gate a head, zero weights and bias 5, so that it starts (almost) as no gate."""
-    gate = Linear(dim, num_heads)
-    nn.init.zeros_(gate.weight)
-    nn.init.constant_(gate.bias, GATE_BIAS)
-    return gate
+def gate_rows(num_heads: int) -> int:
+    """Rows that head gates take in a fused projection: whole sixteens, so that every matrix kernel fits."""
+    return -(-num_heads // 16) * 16
 
 
 def layer_norm(x: Float[Tensor, "*B w"], eps: float) -> Float32[Tensor, "*B w"]:
@@ -61,19 +67,16 @@ def attend(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
 
 
-def by_group(
-    fn: Callable[..., Float[Tensor, "B _ w"]],
-    rows: Sequence[Float[Tensor, "B S w"]],
-    per_group: Sequence[Float[Tensor, "#B G w"]],
-    widths: Sequence[int],
-) -> Float[Tensor, "B S w"]:
-    """Apply ``fn`` to each time group's rows with that group's modulation, without a copy of it per token."""
+def spread(per_group: Float[Tensor, "#B G w"], widths: Sequence[int]) -> Float[Tensor, "#B #S w"]:
+    """Each time group's modulation at each of its tokens; a single group is left to broadcast.
+
+    Compiled, this is an index in the kernel that uses it. Splitting tokens and joining them again would do
+    as well, but inductor (2.13, CPU) then gives a group of one token a wrong gradient.
+    """
     if len(widths) == 1:
-        return fn(*rows, *per_group)
-    parts = zip(*(x.split(list(widths), dim=1) for x in rows), strict=True)
-    return torch.cat(
-        [fn(*part, *(m[:, g : g + 1] for m in per_group)) for g, part in enumerate(parts)], dim=1
-    )
+        return per_group
+    parts = [per_group[:, g : g + 1].expand(-1, width, -1) for g, width in enumerate(widths)]
+    return torch.cat(parts, dim=1)
 
 
 def sinusoid(timestep: Float[Tensor, "*B"], width: int) -> Float32[Tensor, "*B width"]:
@@ -119,7 +122,7 @@ class TextEmbedding(nn.Module):
 
 
 class LocalisationCodec(nn.Module):
-    """E_p, a value to a token, and D_p, a token to a velocity; the value stays in float32."""
+    """E_p, a value to a token, and D_p, a token to a velocity; in float32: a single number counts."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -127,12 +130,14 @@ class LocalisationCodec(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.decode_hidden, self.decode_out = Linear(dim, dim), Linear(dim, 1)
 
-    def encode(self, value: Float[Tensor, "B K"]) -> Float[Tensor, "B K w"]:
+    def encode(self, value: Float[Tensor, "B K"]) -> Float32[Tensor, "B K w"]:
         """y^p = E_p(p) of values in [-1, 1], noisy ones included."""
         hidden = F.gelu(self.encode_hidden.in_float32(value[..., None]))
-        return self.encode_out(hidden.to(self.encode_out.weight.dtype))
+        return self.encode_out.in_float32(hidden)
 
-    def decode(self, token: Float[Tensor, "B K w"]) -> Float32[Tensor, "B K"]:
+    def decode(self, token: Float32[Tensor, "B K w"]) -> Float32[Tensor, "B K"]:
         """D_p: the velocity of the value."""
-        hidden = self.decode_hidden(self.norm(token.to(self.norm.weight.dtype)))
+        weight, bias = self.norm.weight, self.norm.bias
+        normed = F.layer_norm(token, token.shape[-1:], weight.float(), bias.float(), self.norm.eps)
+        hidden = self.decode_hidden.in_float32(normed)
         return self.decode_out.in_float32(F.gelu(hidden)).squeeze(-1)

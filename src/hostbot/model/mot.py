@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
-from hostbot.model.experts import Block, Keys, Modulation
+from hostbot.model.experts import Block, Heads, Keys, Modulation, Projection
 from hostbot.model.layers import attend
 
 
@@ -47,7 +48,7 @@ class JointPlan:
     """Samples whose actions see the clean future; ``None``: all do."""
 
 
-Tokens = tuple[Float[Tensor, "B S w"], Float[Tensor, "B S2 w"], Float[Tensor, "B H w2"]]
+Tokens = tuple[Float32[Tensor, "B S w"], Float32[Tensor, "B S2 w"], Float32[Tensor, "B H w2"]]
 """Rows, clean tokens, action tokens."""
 
 
@@ -56,11 +57,11 @@ def joint_layer(video: Block, action: Block, tokens: Tokens, plan: JointPlan, la
     rows, clean, acts = tokens
     demo, context = plan.num_demo, plan.num_demo + plan.num_observation
     video_keys = video.context_keys(plan.video_context)
-    q, kv, gate = video.project(rows, plan.rows.mod, plan.rows.widths, plan.rows.rope)
+    q, kv, gate = _joined(video.project(rows, plan.rows.mod, plan.rows.widths, plan.rows.rope))
     seen = kv[:, :, :context]
     with torch.no_grad():
-        clean_q, clean_kv, clean_gate = video.project(
-            clean, plan.clean.mod, plan.clean.widths, plan.clean.rope
+        clean_q, clean_kv, clean_gate = _joined(
+            video.project(clean, plan.clean.mod, plan.clean.widths, plan.clean.rope)
         )
         if not last:
             attended = _by_segment(
@@ -81,11 +82,16 @@ def joint_layer(video: Block, action: Block, tokens: Tokens, plan: JointPlan, la
     rows = video.finish(
         rows, attended, gate, plan.rows.mod, plan.rows.widths, video_keys, plan.rows.num_blind
     )
-    q, kv, gate = action.project(acts, plan.action.mod, plan.action.widths, plan.action.rope)
+    q, kv, gate = _joined(action.project(acts, plan.action.mod, plan.action.widths, plan.action.rope))
     attended = attend(*_keys(q, [seen, clean_kv, kv]), _action_mask(plan, clean_kv.shape[2], kv.shape[2]))
     action_keys = action.context_keys(plan.action_context)
     acts = action.finish(acts, attended, gate, plan.action.mod, plan.action.widths, action_keys)
     return rows, clean, acts
+
+
+def _joined(made: Projection) -> tuple[Heads, Keys, Float[Tensor, "B S h"]]:
+    q, k, v, gate = made
+    return q, torch.stack([k, v]), gate
 
 
 def _keys(
@@ -128,25 +134,50 @@ def _action_mask(plan: JointPlan, num_clean: int, num_actions: int) -> Bool[Tens
     return own if mask is None else own & mask
 
 
+@dataclass(frozen=True, kw_only=True)
+class StageStream:
+    """The tokens of one cascade pass: where they go in the cache, how far back each run of them sees."""
+
+    widths: tuple[int, ...]
+    """Tokens of each run; a run has one noise level and one span of keys."""
+    start: int
+    """Where the first token's keys lie in the cache."""
+    ends: tuple[int, ...]
+    """Each run attends to the cache from 0 to here."""
+    rope: Float32[Tensor, "S d/2 2"]
+    mask: Bool[Tensor, "1 1 S2 T"] | None = None
+    """For the last run alone: localisation samples that ride side by side must not see one another."""
+    num_blind: int = 0
+    wanted: Literal["all", "last", "none"] = "all"
+    """Which runs are wanted after the last layer; of the others only keys and values are (a prefill)."""
+
+
 def stage_layer(
     block: Block,
-    x: Float[Tensor, "B S w"],
-    stream: Stream,
+    x: Float32[Tensor, "B S w"],
+    stream: StageStream,
     mod: Modulation,
-    cache: Float[Tensor, "2 B T h d"],
-    start: int,
+    keys: Float[Tensor, "B T h d"],
+    values: Float[Tensor, "B T h d"],
     context: Keys,
-    mask: Bool[Tensor, "1 1 S T2"] | None = None,
-    last: bool = False,
-) -> Float[Tensor, "B S w"]:
-    """One layer of one cascade stage: new tokens at ``start`` of the cache, which they see up to themselves.
-
-    With ``last`` only their keys and values are wanted (a prefill); the tokens come back as they were.
-    """
-    end = start + x.shape[1]
-    q, kv, gate = block.project(x, mod, stream.widths, stream.rope)
-    cache[:, :, start:end].copy_(kv)
-    if last:
-        return x
-    attended = attend(q, cache[0, :, :end], cache[1, :, :end], mask)
-    return block.finish(x, attended, gate, mod, stream.widths, context, stream.num_blind)
+    is_last: bool = False,
+) -> Float32[Tensor, "B S2 w"]:
+    """One layer of one cascade pass: cache the new tokens' keys, then let each run see up to its end."""
+    widths, ends, num_blind = stream.widths, stream.ends, stream.num_blind
+    q, k, v, gate = block.project(x, mod, widths, stream.rope)
+    places = slice(stream.start, stream.start + x.shape[1])
+    # Keys and values are two buffers: a compiler writes into each in place, into halves of one it does not.
+    keys[:, places].copy_(k)
+    values[:, places].copy_(v)
+    if is_last and stream.wanted == "none":
+        return x[:, :0]
+    if is_last and stream.wanted == "last":
+        x, q, gate = (y[:, -widths[-1] :] for y in (x, q, gate))
+        mod, widths, ends, num_blind = mod[:, -1:], widths[-1:], ends[-1:], 0
+    outs, low = [], 0
+    for run, (width, end) in enumerate(zip(widths, ends, strict=True)):
+        mask = stream.mask if run == len(widths) - 1 else None
+        outs.append(attend(q[:, low : low + width], keys[:, :end], values[:, :end], mask))
+        low += width
+    attended = torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]
+    return block.finish(x, attended, gate, mod, widths, context, num_blind)

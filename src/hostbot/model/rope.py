@@ -3,6 +3,9 @@
 Legend: S tokens, h heads, d head width; a table holds (cos, sin) of d/2 angles per token.
 """
 
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
+
 from __future__ import annotations
 
 import torch
@@ -13,7 +16,7 @@ THETA = 10_000.0
 
 
 def axis_widths(head_dim: int) -> tuple[int, int, int]:
-    """How Wan shares a head between time, height and width: the spatial axes get a third each, rounded down."""
+    """How Wan shares a head between time, height and width: space gets a third an axis, rounded down."""
     spatial = 2 * (head_dim // 6)
     return head_dim - 2 * spatial, spatial, spatial
 
@@ -38,9 +41,8 @@ def line_rope(positions: Int[Tensor, " S"], head_dim: int) -> Float32[Tensor, "S
     return _table(_angles(positions, head_dim))
 
 
-def rotate(x: Float[Tensor, "B S h d"], table: Float32[Tensor, "S d/2 2"]) -> Float[Tensor, "B S h d"]:
-    """Turn each pair of neighbouring numbers by its token's angle, in float32."""
+def rotate(x: Float[Tensor, "B S n h d"], table: Float32[Tensor, "S d/2 2"]) -> Float32[Tensor, "B S n h d"]:
+    """Turn each pair of neighbouring numbers by its token's angle, in float32 (n: queries and keys)."""
     even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    cos, sin = table[None, :, None].unbind(-1)
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-    return turned.flatten(-2).to(x.dtype)
+    cos, sin = table[None, :, None, None].unbind(-1)
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

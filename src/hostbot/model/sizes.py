@@ -26,7 +26,7 @@ def tiny_model() -> HostConfig:
 
 
 def wan5b_model() -> HostConfig:
-    """Wan2.2-TI2V-5B with a 1,024-wide action expert: three 224x224 views, 147 tokens a frame, 25 demo frames."""
+    """Wan2.2-TI2V-5B and a 1,024-wide action expert: three 224x224 views, 147 tokens a frame."""
     return HostConfig(
         video=ExpertConfig(dim=3072, ffn_dim=14336, num_layers=30, num_heads=24, head_dim=128, text_dim=4096),
         action=ExpertConfig(dim=1024, ffn_dim=4096, num_layers=30, num_heads=24, head_dim=128, text_dim=4096),

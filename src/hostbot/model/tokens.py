@@ -4,6 +4,9 @@ Legend: B batch, C latent channels, F latent frames, V views, H W latents of all
 S tokens, c numbers a patch.
 """
 
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -33,7 +36,7 @@ class GridConfig:
     def __post_init__(self) -> None:
         if self.view_height % self.patch or self.view_width % self.patch:
             raise BadInput(
-                f"a view of {self.view_height}x{self.view_width} latents cannot be cut into patches of {self.patch}"
+                f"a view of {self.view_height}x{self.view_width} latents does not divide by {self.patch}"
             )
 
     @property
@@ -59,14 +62,15 @@ class GridConfig:
         """Refuse latents of another shape."""
         if tuple(latents.shape[1:]) != self.latents(num_frames):
             raise BadInput(
-                f"{what} latents are {tuple(latents.shape[1:])} but this model takes {self.latents(num_frames)}"
+                f"{what} latents are {tuple(latents.shape[1:])}; this model takes {self.latents(num_frames)}"
             )
 
 
 def patchify(latents: Float[Tensor, "B C F H W"], patch: int) -> Float[Tensor, "B S c"]:
     """Patches in the order frame, row, column; within a patch channel, row, column."""
     x = latents.unflatten(4, (-1, patch)).unflatten(3, (-1, patch))
-    return x.permute(0, 2, 3, 5, 1, 4, 6).flatten(4).flatten(1, 3)
+    out: Tensor = x.permute(0, 2, 3, 5, 1, 4, 6).flatten(4).flatten(1, 3)
+    return out
 
 
 def unpatchify(patches: Float[Tensor, "B S c"], grid: GridConfig) -> Float[Tensor, "B C F H W"]:
@@ -90,8 +94,8 @@ def keep_views(
     """Drop the tokens of the views that are not there; with ``None`` all are."""
     if views is None or len(views) == grid.num_views:
         return tokens
-    index = torch.as_tensor(list(views), device=tokens.device)
-    return tokens.unflatten(1, (-1, grid.num_views, grid.view_tokens)).index_select(2, index).flatten(1, 3)
+    frames = tokens.unflatten(1, (-1, grid.num_views, grid.view_tokens))
+    return torch.stack([frames[:, :, view] for view in views], dim=2).flatten(1, 3)
 
 
 def view_mask(present: Bool[Tensor, "B V"], num_frames: int, grid: GridConfig) -> Bool[Tensor, "B S"]:
@@ -100,7 +104,7 @@ def view_mask(present: Bool[Tensor, "B V"], num_frames: int, grid: GridConfig) -
 
 
 def observation_frame(grid: GridConfig) -> int:
-    """Time of the current observation: it continues the demo's, given or not, so that positions never move."""
+    """Time of the current observation: it continues the demo's, given or not: positions never move."""
     return grid.demo_latents
 
 

@@ -5,6 +5,9 @@ straight into the model's own parameters, so that loading takes no second copy o
 Legend: o outputs, i inputs of a linear layer.
 """
 
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
+
 from __future__ import annotations
 
 import json
@@ -18,20 +21,22 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
-from hostbot.model.host import HostModel
+from hostbot.model.checkpoint import empty_model
+from hostbot.model.experts import Expert
+from hostbot.model.host import HostConfig, HostModel
 from hostbot.types import BadInput
 
 DIFFUSERS_FILE = "diffusion_pytorch_model.safetensors"
 
-# Foreign module -> (our module, place of its rows among those fused there, number fused).
+# Foreign module -> (our module, place of its rows among those fused there, number of foreign modules fused).
 Names = Mapping[str, tuple[str, int, int]]
 
 DIFFUSERS_BLOCK: Names = {
-    "attn1.to_q": ("qkv", 0, 3),
-    "attn1.to_k": ("qkv", 1, 3),
-    "attn1.to_v": ("qkv", 2, 3),
+    "attn1.to_q": ("qkvg", 0, 3),
+    "attn1.to_k": ("qkvg", 1, 3),
+    "attn1.to_v": ("qkvg", 2, 3),
     "attn1.norm_q": ("norm_q", 0, 1),
     "attn1.norm_k": ("norm_k", 0, 1),
     "attn1.to_out.0": ("out", 0, 1),
@@ -57,9 +62,9 @@ DIFFUSERS_STEM: Names = {
     "condition_embedder.text_embedder.linear_2": ("text.out", 0, 1),
 }
 WAN_BLOCK: Names = {
-    "self_attn.q": ("qkv", 0, 3),
-    "self_attn.k": ("qkv", 1, 3),
-    "self_attn.v": ("qkv", 2, 3),
+    "self_attn.q": ("qkvg", 0, 3),
+    "self_attn.k": ("qkvg", 1, 3),
+    "self_attn.v": ("qkvg", 2, 3),
     "self_attn.norm_q": ("norm_q", 0, 1),
     "self_attn.norm_k": ("norm_k", 0, 1),
     "self_attn.o": ("out", 0, 1),
@@ -92,43 +97,44 @@ FASTWAM_ACTION_STEM: Names = {
     "action_encoder": ("action_in", 0, 1),
     "head": ("action_out", 0, 1),
 }
-OWN = ("head_gate", "localisation", "proprio")
-"""Modules of ours that no foreign checkpoint has."""
+
+
+Kind = Literal["plain", "patch_in", "patch_out"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a foreign tensor goes: rows ``part`` of ``parts`` of a parameter of ours."""
+    """Where a foreign tensor goes: ``size`` rows from ``start`` of a parameter of ours, or (0) all of it."""
 
     name: str
-    part: int
-    parts: int
-    kind: Literal["plain", "patch_in", "patch_out"] = "plain"
+    start: int = 0
+    size: int = 0
+    kind: Kind = "plain"
 
     def rows(self, parameter: Tensor) -> Tensor:
         """The rows it fills."""
-        return parameter.chunk(self.parts, dim=0)[self.part]
+        return parameter[self.start : self.start + self.size] if self.size else parameter
 
 
-def places(expert: nn.Module, prefix: str, stem: Names, block: Names, root: str = "") -> dict[str, Place]:
+def places(expert: Expert, prefix: str, stem: Names, block: Names, root: str = "") -> dict[str, Place]:
     """Every foreign name of an expert, with its place; ``prefix`` is our module, ``root`` the foreign one."""
-    modules = {f"{root}{theirs}": (f"{prefix}.{ours}", *rest) for theirs, (ours, *rest) in stem.items()}
-    for index in range(len(expert.blocks)):  # type: ignore[arg-type]
-        for theirs, (ours, *rest) in block.items():
-            modules[f"{root}blocks.{index}.{theirs}"] = (f"{prefix}.blocks.{index}.{ours}", *rest)
+    modules = {f"{root}{theirs}": (f"{prefix}.{ours}", part, n) for theirs, (ours, part, n) in stem.items()}
+    for index in range(len(expert.blocks)):
+        for theirs, (ours, part, parts) in block.items():
+            modules[f"{root}blocks.{index}.{theirs}"] = (f"{prefix}.blocks.{index}.{ours}", part, parts)
     own = {f"{prefix}.{name}" for name, _ in expert.named_parameters()}
     found: dict[str, Place] = {}
     for theirs, (ours, part, parts) in modules.items():
-        kind = ours.rpartition(".")[2]
-        special = kind if kind in ("patch_in", "patch_out") else "plain"
+        size = expert.config.inner_dim if parts > 1 else 0
         for suffix in ("", ".weight", ".bias"):
-            if ours + suffix in own:
-                found[theirs + suffix] = Place(
-                    name=ours + suffix,
-                    part=part,
-                    parts=parts,
-                    kind=special if suffix == ".weight" or kind == "patch_out" else "plain",  # type: ignore[arg-type]
-                )
+            name = ours + suffix
+            if name in own:
+                kind: Kind = "plain"
+                if name.endswith("patch_in.weight"):
+                    kind = "patch_in"
+                elif ".patch_out." in name:
+                    kind = "patch_out"
+                found[theirs + suffix] = Place(name=name, start=part * size, size=size, kind=kind)
     return found
 
 
@@ -148,16 +154,16 @@ def _ours(tensor: Tensor, place: Place, channels: int) -> Tensor:
     if place.kind == "patch_in":
         return tensor.flatten(1)
     if place.kind == "patch_out":
-        return tensor.unflatten(0, (-1, channels)).transpose(0, 1).flatten(0, 1)
+        return tensor.reshape(-1, channels, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
     return tensor
 
 
 def _theirs(tensor: Tensor, place: Place, channels: int, patch: int) -> Tensor:
     """The way back."""
     if place.kind == "patch_in":
-        return tensor.unflatten(1, (channels, 1, patch, patch))
+        return tensor.reshape(len(tensor), channels, 1, patch, patch)
     if place.kind == "patch_out":
-        return tensor.unflatten(0, (channels, -1)).transpose(0, 1).flatten(0, 1)
+        return tensor.reshape(channels, -1, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
     return tensor
 
 
@@ -183,7 +189,7 @@ def shards(folder: Path) -> list[Path]:
     missing = [path.name for path in files if not path.is_file()]
     if missing:
         raise BadInput(
-            f"{folder} lacks {', '.join(missing)}: give the folder of Wan-AI/Wan2.2-TI2V-5B-Diffusers as downloaded"
+            f"{folder} lacks {', '.join(missing)}: give Wan-AI/Wan2.2-TI2V-5B-Diffusers as downloaded"
         )
     return files
 
@@ -202,7 +208,7 @@ def _fill(model: HostModel, files: list[Path], wanted: Mapping[str, Place], stri
             tensor = _ours(stored_tensor, place, model.config.grid.latent_channels) if same_size else None
             if tensor is None or tensor.shape != rows.shape:
                 raise BadInput(
-                    f"{theirs} is {tuple(stored_tensor.shape)} but {place.name} takes {tuple(rows.shape)} here"
+                    f"{theirs} is {tuple(stored_tensor.shape)}; {place.name} takes {tuple(rows.shape)} here"
                 )
             rows.copy_(tensor)
 
@@ -230,7 +236,7 @@ def to_diffusers(model: HostModel) -> dict[str, Tensor]:
 
 
 def load_fastwam(model: HostModel, file: Path) -> list[str]:
-    """Fill both experts from a FastWAM-named safetensors file; returns the parameters it does not have.
+    """Fill both experts from a FastWAM-named safetensors file; returns the parameters it has nothing for.
 
     ``mot.mixtures.video.*`` and ``mixtures.video.*`` are both taken, ``proprio_encoder.*`` where it is there.
     """
@@ -240,7 +246,7 @@ def load_fastwam(model: HostModel, file: Path) -> list[str]:
         for suffix in ("weight", "bias"):
             theirs = f"proprio_encoder.{suffix}"
             if theirs in stored:
-                wanted[theirs] = Place(name=f"proprio.{suffix}", part=0, parts=1)
+                wanted[theirs] = Place(name=f"proprio.{suffix}")
     _fill(model, [file], wanted, strip)
     filled = {place.name for place in wanted.values()}
     return [name for name, _ in model.named_parameters() if name not in filled]
@@ -252,9 +258,9 @@ def load_fastwam(model: HostModel, file: Path) -> list[str]:
 def resize(source: Float[Tensor, "*i"], shape: torch.Size, fan_in: bool) -> Float[Tensor, "*o"]:
     """Linear interpolation along every axis that differs, then one scale that keeps activations' variance.
 
-    With ``fan_in`` the last axis is summed over, and weights grow by sqrt(old / new) of its length, the paper's
-    alpha; elsewhere the root mean square stays as it was. The scale is measured, not assumed: interpolation
-    itself shrinks white noise by an amount that depends on the ratio.
+    With ``fan_in`` the last axis is summed over, and weights grow by sqrt(old / new) of its length, the
+    paper's alpha; elsewhere the root mean square stays as it was. The scale is measured, not assumed:
+    interpolation itself shrinks white noise by an amount that depends on the ratio.
     """
     result = source.float()
     for axis, size in enumerate(shape):
@@ -269,7 +275,7 @@ def resize(source: Float[Tensor, "*i"], shape: torch.Size, fan_in: bool) -> Floa
 
 
 def grow_action_expert(model: HostModel) -> list[str]:
-    """Initialise the action expert from the video expert; returns what has no counterpart and stays as it was.
+    """Initialise the action expert from the video expert; returns what has no counterpart there.
 
     Head gates keep their own start; the in and out projections are Kaiming uniform from construction.
     """
@@ -277,14 +283,42 @@ def grow_action_expert(model: HostModel) -> list[str]:
     left: list[str] = []
     with torch.no_grad():
         for name, parameter in model.action.named_parameters():
-            source = video.get(name)
-            if source is None or "head_gate" in name:
+            if name not in video:
                 left.append(f"action.{name}")
                 continue
+            rows = 3 * model.config.video.inner_dim if ".qkvg." in name else len(parameter)
+            target, source = parameter[:rows], video[name][: rows if ".qkvg." in name else None]
             # The six components of the time projection are separate maps: they must not blend.
             parts = 6 if name.startswith("time.proj") else 1
-            shape = torch.Size([parts, parameter.shape[0] // parts, *parameter.shape[1:]])
-            old = source.unflatten(0, (parts, -1))
-            fan_in = source.ndim == 2
-            parameter.copy_(resize(old, shape, fan_in).flatten(0, 1))
+            shape = torch.Size([parts, len(target) // parts, *target.shape[1:]])
+            old = source.reshape(parts, -1, *source.shape[1:])
+            target.copy_(resize(old, shape, fan_in=source.ndim == 2).flatten(0, 1))
     return left
+
+
+def start_own(model: HostModel) -> None:
+    """Initialise what no foreign checkpoint has: gates, localisation codec, M_s, action in and out."""
+    for expert in (model.video, model.action):
+        for index in range(len(expert.blocks)):
+            expert.layer(index).open_gates()
+    model.action.reset_ends()
+    for module in model.localisation.children():
+        module.reset_parameters()  # type: ignore[operator]
+    model.proprio.reset_parameters()
+
+
+def from_wan(config: HostConfig, folder: Path, dtype: torch.dtype) -> HostModel:
+    """A HOST model on Wan's video weights: what training starts from."""
+    model = empty_model(config, dtype)
+    start_own(model)
+    load_video(model, folder)
+    grow_action_expert(model)
+    return model
+
+
+def from_fastwam(config: HostConfig, file: Path, dtype: torch.dtype) -> HostModel:
+    """A HOST model on a FastWAM checkpoint: both experts as they were trained together."""
+    model = empty_model(config, dtype)
+    start_own(model)
+    load_fastwam(model, file)
+    return model

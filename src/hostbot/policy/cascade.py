@@ -3,16 +3,24 @@
 Legend: B batch, K localisation samples, S tokens, T cache length, C latent channels, F latent frames,
 H W latents, A actions a chunk, a action width, L text tokens, h heads, d head width.
 
-One buffer a layer holds the keys and values of [D | O | p | o | a]. Every stage writes its tokens at their place
-and attends to the buffer up to their end, so a noisy target lies where its clean self will lie and nothing
-masked, copied or grown is ever needed. On CUDA each stage is one graph over static shapes.
+One buffer a layer holds the keys and values of [D | O | p | o | a]. Every stage writes its tokens at their
+place and attends to the buffer up to their end, so a noisy target lies where its clean self will lie, and
+nothing is ever masked, concatenated or grown. On CUDA each stage is one graph over static shapes.
+
+Stages: ``demo`` when the window moved (it may run while the robot still moves), ``observation`` with the
+first localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, ``a``.
 """
+
+# mypy: allow-untyped-calls
+# (torch and safetensors leave a few methods without types)
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -20,9 +28,9 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
 from hostbot import flow
-from hostbot.model.experts import Block, Expert
-from hostbot.model.host import Context, HostModel, Noised, Targets
-from hostbot.model.mot import Stream, stage_layer
+from hostbot.model.experts import Expert
+from hostbot.model.host import UNLOCALISED, Context, HostModel, Noised, Targets
+from hostbot.model.mot import StageStream, stage_layer
 from hostbot.model.tokens import patchify, unpatchify
 from hostbot.types import BadInput
 
@@ -47,7 +55,7 @@ class CascadeConfig:
     graphs: bool = True
     """CUDA graphs, one a stage (no effect on a CPU)."""
     compile: CompileMode = "off"
-    """Fuse each layer with torch.compile: a minute of warm-up for each demonstration layout, a faster cycle."""
+    """Fuse each layer with torch.compile: a minute of warm-up a demonstration layout, a faster cycle."""
 
     def __post_init__(self) -> None:
         if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
@@ -71,7 +79,7 @@ class CascadeOutput:
     """Estimate in [-1, 1]."""
     p_samples: Float32[Tensor, "B K"]
     confidence: Float32[Tensor, " B"]
-    """1: all samples agree; 0: they lie as if drawn anywhere in the window; NaN for a single sample."""
+    """1: all samples agree; 0: as if drawn anywhere in the window; NaN for one sample or no demonstration."""
     o: Float32[Tensor, "B C F H W"] | None
     a: Float32[Tensor, "B A a"]
     timing_ms: Mapping[str, float] = field(default_factory=dict)
@@ -117,8 +125,8 @@ class Cascade:
         self.model, self.config, self.batch = model.eval(), config or CascadeConfig(), batch
         if self.config.skip_future and model.config.flow.unseen_future == 0:
             raise BadInput(
-                "this model never acted without seeing the future (unseen_future = 0), so skip_future would ask "
-                "of it what it was not trained for"
+                "this model never acted without seeing the future (unseen_future = 0), so skip_future would "
+                "ask of it what it was not trained for"
             )
         self.device = next(model.parameters()).device
         self._layer: Callable[..., Tensor] = stage_layer
@@ -139,14 +147,15 @@ class Cascade:
         config, grid, batch = self.model.config, self.model.config.grid, self.batch
         layers, heads = config.video.num_layers, (config.video.num_heads, config.video.head_dim)
         frame, num_future = grid.frame_tokens, grid.future_latents * grid.frame_tokens
-        num_p = max(self.config.num_localisations, 1)
-        length = (grid.demo_latents + 1) * frame + max(num_p, 1 + num_future + config.horizon)
-        dtype = self.model.video.dtype
+        tail = max(self.config.num_localisations, 1 + num_future + config.horizon)
+        length = (grid.demo_latents + 1) * frame + tail
+        dtype = self.model.video.dtype  # of keys, values and text; everything else is float32
 
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, device=self.device, dtype=dtype)
 
-        self._cache = empty(layers, 2, batch, length, *heads, dtype=dtype)
+        self._keys = empty(layers, batch, length, *heads, dtype=dtype)
+        self._values = empty(layers, batch, length, *heads, dtype=dtype)
         num_context = config.text_length + 1
         self._video_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
         self._action_keys = empty(layers, 2, batch, num_context, *heads, dtype=dtype)
@@ -175,33 +184,21 @@ class Cascade:
             embedding, mod = expert.time(torch.tensor(sigmas, device=self.device)[:, None])
             return embedding[:, None], mod[:, None]
 
-        self._embedding_clean, self._mod_clean = modulations(model.video, [0.0])
-        _, self._mod_p = modulations(model.video, self._sigmas["p"][:-1])
-        self._embedding_o, self._mod_o = modulations(model.video, self._sigmas["o"][:-1])
+        _, clean = modulations(model.video, [0.0])
+        _, mod_p = modulations(model.video, self._sigmas["p"][:-1])
+        self._embedding_o, mod_o = modulations(model.video, self._sigmas["o"][:-1])
         _, self._mod_a = modulations(model.action, self._sigmas["a"][:-1])
-        clean = self._mod_clean[0]
-        grid, num_p = model.config.grid, steps.num_localisations
-        num_future = grid.future_latents * grid.frame_tokens
-        self._observation_stream = self._stream(clean, grid.frame_tokens, model.observation_rope())
-        self._p_stream = self._stream(clean, num_p, model.localisation_rope().expand(num_p, -1, -1))
-        self._clean_p_stream = self._stream(clean, 1, model.localisation_rope())
-        self._future_stream = self._stream(clean, num_future, model.future_rope())
-        self._action_stream = self._stream(self._mod_a[0], model.config.horizon, model.action_rope())
-
-    def _stream(
-        self,
-        mod: Float32[Tensor, "1 1 6 w"],
-        width: int,
-        rope: Float32[Tensor, "S d/2 2"],
-        num_blind: int = 0,
-    ) -> Stream:
-        return Stream(mod=mod, widths=(width,), rope=rope.to(self.device).contiguous(), num_blind=num_blind)
+        self._mod_clean, self._mod_p, self._mod_o = clean[0], mod_p, mod_o
+        # Passes that carry two runs of tokens: the first localisation step rides with the observation, the
+        # clean localisation with the first step of the future. Each spares a reading of all weights.
+        self._mod_first_p = torch.cat([clean[0], mod_p[0]], dim=1)
+        self._mod_first_o = torch.cat([clean[0], mod_o[0]], dim=1)
 
     # What changes seldom ------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def instruct(self, text: Float[Tensor, "B L t"]) -> None:
-        """Cache both experts' cross-attention keys of an instruction; the window must then be watched anew."""
+        """Cache both experts' cross-attention keys of an instruction; watch the window anew after it."""
         if tuple(text.shape) != tuple(self._text.shape):
             raise BadInput(f"text is {tuple(text.shape)} but this cascade takes {tuple(self._text.shape)}")
         self._text.copy_(text)
@@ -269,14 +266,13 @@ class Cascade:
         self._noise_p.copy_(noise.p)
         self._noise_o.copy_(patchify(noise.o, grid.patch))
         self._noise_a.copy_(noise.a)
-        names = ["observation", "p", "clean_p"]
-        names += [] if self.config.skip_future else ["o", "clean_o"]
-        timing = self._run([*names, "a"], timed)
+        middle = ["clean_p"] if self.config.skip_future else ["o", "clean_o"]
+        timing = self._run(["observation", "p", *middle, "a"], timed)
         return CascadeOutput(
             p=self._p.clone(),
             p_samples=self._p_samples.clone(),
             confidence=self._confidence.clone(),
-            o=None if self.config.skip_future else unpatchify(self._o, grid),
+            o=None if self.config.skip_future else unpatchify(self._o.clone(), grid),
             a=self._a.clone(),
             timing_ms=timing,
         )
@@ -284,10 +280,8 @@ class Cascade:
     def _run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
         if self._views not in self._stages:
             self._stages[self._views] = self._make_stages()
-        stages = self._stages[self._views]
-        marks = []
-        # Stages and layouts differ in shapes only, each compiled once; the default limit takes that for a fault.
-        with torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS):
+        stages, marks = self._stages[self._views], []
+        with self._many_variants():
             for name in names:
                 marks.append(self._mark(timed))
                 stages[name]()
@@ -295,6 +289,13 @@ class Cascade:
         if not timed:
             return dict.fromkeys(names, 0.0)
         return {name: _elapsed(a, b) for name, a, b in zip(names, marks[:-1], marks[1:], strict=True)}
+
+    def _many_variants(self) -> AbstractContextManager[object]:
+        """Stages and layouts differ in shapes, each compiled once; the usual limit takes that for a fault."""
+        if self.config.compile == "off":
+            return nullcontext()
+        patch: AbstractContextManager[object] = torch._dynamo.config.patch(recompile_limit=MAX_VARIANTS)
+        return patch
 
     def _mark(self, timed: bool) -> torch.cuda.Event | float:
         if not timed or self.device.type != "cuda":
@@ -307,118 +308,175 @@ class Cascade:
 
     def _make_stages(self) -> dict[str, Stage]:
         """The stages for the present demonstration layout; shapes are fixed from here on."""
-        num_demo = self._num_demo
-        context = num_demo + self.model.config.grid.frame_tokens
-        future = context + 1 + self.model.config.grid.future_latents * self.model.config.grid.frame_tokens
-        actions = context + 1 if self.config.skip_future else future
-        functions: dict[str, Callable[[], None]] = {
-            "observation": lambda: self._observe(num_demo),
-            "p": self._localise(context),
-            "clean_p": lambda: self._place_p(context),
-            "o": lambda: self._foresee(context + 1),
-            "clean_o": lambda: self._place_o(context + 1),
-            "a": lambda: self._decide(actions),
-        }
+        grid, num_demo = self.model.config.grid, self._num_demo
+        context = num_demo + grid.frame_tokens
+        future = context + 1 + grid.future_latents * grid.frame_tokens
+        functions = {"observation": self._observe(num_demo), "p": self._no_place}
         if num_demo:
-            rope = self.model.demo_rope(self._views)
-            stream = self._stream(self._mod_clean[0], num_demo, rope, num_blind=num_demo)
-            functions["demo"] = lambda: self._see_demo(stream)
+            functions |= {"demo": self._see_demo(num_demo), "p": self._localise(context)}
+        if self.config.skip_future:
+            functions |= {"clean_p": self._place_p(context), "a": self._decide(context + 1)}
+        else:
+            functions |= {
+                "o": self._foresee(context),
+                "clean_o": self._place_o(context + 1),
+                "a": self._decide(future),
+            }
         return {name: Stage(name, fn, self._use_graphs) for name, fn in functions.items()}
+
+    def _stream(
+        self,
+        start: int,
+        ropes: Sequence[Float32[Tensor, "S d/2 2"]],
+        wanted: Literal["all", "last", "none"] = "all",
+        num_blind: int = 0,
+    ) -> StageStream:
+        """Runs of tokens one after the other from ``start``, each seeing up to its own end."""
+        widths = tuple(len(rope) for rope in ropes)
+        return StageStream(
+            widths=widths,
+            start=start,
+            ends=tuple(start + sum(widths[: i + 1]) for i in range(len(widths))),
+            rope=torch.cat(list(ropes)).to(self.device),
+            num_blind=num_blind,
+            wanted=wanted,
+        )
 
     def _layers(
         self,
         expert: Expert,
-        keys: Float[Tensor, "N 2 B L h d"],
-        x: Float[Tensor, "B S w"],
-        stream: Stream,
-        mod: Float32[Tensor, "1 1 6 w"],
-        start: int,
-        mask: Bool[Tensor, "1 1 S T"] | None = None,
-        prefill: bool = False,
-    ) -> Float[Tensor, "B S w"]:
+        context: Float[Tensor, "N 2 B L h d"],
+        x: Float32[Tensor, "B S w"],
+        stream: StageStream,
+        mod: Float32[Tensor, "1 G 6 w"],
+    ) -> Float32[Tensor, "B S2 w"]:
+        last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
-            last = prefill and index == len(expert.blocks) - 1
-            block: Block = expert.layer(index)
-            x = self._layer(block, x, stream, mod, self._cache[index], start, keys[index], mask, last)
+            block = expert.layer(index)
+            cache = self._keys[index], self._values[index]
+            x = self._layer(block, x, stream, mod, *cache, context[index], index == last)
         return x
 
     def _video(
-        self,
-        x: Float[Tensor, "B S w"],
-        stream: Stream,
-        mod: Float32[Tensor, "1 1 6 w"],
-        start: int,
-        mask: Bool[Tensor, "1 1 S T"] | None = None,
-        prefill: bool = False,
-    ) -> Float[Tensor, "B S w"]:
-        return self._layers(self.model.video, self._video_keys, x, stream, mod, start, mask, prefill)
+        self, x: Float32[Tensor, "B S w"], stream: StageStream, mod: Float32[Tensor, "1 G 6 w"]
+    ) -> Float32[Tensor, "B S2 w"]:
+        return self._layers(self.model.video, self._video_keys, x, stream, mod)
 
-    def _see_demo(self, stream: Stream) -> None:
-        x = self.model.demo_tokens(self._demo, self._views)
-        self._video(x, stream, self._mod_clean[0], 0, prefill=True)
+    def _see_demo(self, num_demo: int) -> Callable[[], None]:
+        views = self._views
+        stream = self._stream(0, [self.model.demo_rope(views)], wanted="none", num_blind=num_demo)
+        return lambda: self._discard(
+            self._video(self.model.demo_tokens(self._demo, views), stream, self._mod_clean)
+        )
 
-    def _observe(self, start: int) -> None:
-        """Cache the state's cross-attention keys and the observation."""
-        state = self.model.proprio.in_float32(self._proprio)[:, None].to(self.model.video.dtype)
-        for expert, keys in ((self.model.video, self._video_keys), (self.model.action, self._action_keys)):
-            embedded = expert.text(state)
-            for index in range(len(expert.blocks)):
-                keys[index, :, :, -1:].copy_(expert.layer(index).context_keys(embedded))
-        x = self.model.frame_tokens(self._observation, 1, "observation")
-        self._video(x, self._observation_stream, self._mod_clean[0], start, prefill=True)
+    @staticmethod
+    def _discard(_: Tensor) -> None:
+        """A prefill's result is what it left in the cache."""
 
-    def _localise(self, start: int) -> Callable[[], None]:
-        """All samples in one pass: each sees the context and itself, not the others."""
+    def _localisation_stream(self, start: int, observation: bool) -> StageStream:
+        """Samples side by side: each sees the context and itself; with ``observation`` that comes first."""
         num = self.config.num_localisations
-        mask = None
-        if num > 1:
-            context = torch.ones(num, start, dtype=torch.bool)
-            mask = torch.cat([context, torch.eye(num, dtype=torch.bool)], dim=1)[None, None].to(self.device)
+        ropes = [self.model.observation_rope()] if observation else []
+        ropes.append(self.model.localisation_rope().expand(num, -1, -1))
+        stream = self._stream(start, ropes, wanted="last")
+        if num == 1:
+            return stream
+        context = torch.ones(num, stream.ends[-1] - num, dtype=torch.bool)
+        mask = torch.cat([context, torch.eye(num, dtype=torch.bool)], dim=1)[None, None]
+        return replace(stream, mask=mask.to(self.device))
+
+    def _observe(self, start: int) -> Callable[[], None]:
+        """Cache the state's cross-attention keys and the observation; take the first localisation step."""
+        stream, model, sigmas = (
+            self._localisation_stream(start, observation=True),
+            self.model,
+            self._sigmas["p"],
+        )
 
         def run() -> None:
-            state, sigmas = self._noise_p, self._sigmas["p"]
-            for i in range(self.config.steps_p):
-                x = self._video(
-                    self.model.localisation.encode(state), self._p_stream, self._mod_p[i], start, mask
-                )
-                state = flow.euler(state, self.model.localisation.decode(x), sigmas[i], sigmas[i + 1])
-            samples = state.clamp(-1, 1)
-            self._p_samples.copy_(samples)
-            self._p.copy_(samples.median(dim=1).values)
-            spread = samples.std(dim=1) if num > 1 else torch.full_like(self._confidence, float("nan"))
-            self._confidence.copy_((1 - spread / UNIFORM_STD).clamp(min=0))
+            state = model.proprio.in_float32(self._proprio)[:, None].to(model.video.dtype)
+            for expert, keys in ((model.video, self._video_keys), (model.action, self._action_keys)):
+                embedded = expert.text(state)
+                for index in range(len(expert.blocks)):
+                    keys[index, :, :, -1:].copy_(expert.layer(index).context_keys(embedded))
+            seen = model.frame_tokens(self._observation, 1, "observation")
+            x = torch.cat([seen, model.localisation.encode(self._noise_p)], dim=1)
+            x = self._video(x, stream, self._mod_first_p)
+            velocity = model.localisation.decode(x)
+            self._p_samples.copy_(flow.euler(self._noise_p, velocity, sigmas[0], sigmas[1]))
 
         return run
 
-    def _place_p(self, start: int) -> None:
-        x = self.model.localisation.encode(self._p[:, None])
-        self._video(x, self._clean_p_stream, self._mod_clean[0], start, prefill=True)
+    def _localise(self, start: int) -> Callable[[], None]:
+        """The other localisation steps, and what the samples say together."""
+        stream, codec, sigmas = (
+            self._localisation_stream(start, False),
+            self.model.localisation,
+            self._sigmas["p"],
+        )
 
-    def _foresee(self, start: int) -> None:
-        state, sigmas = self._noise_o, self._sigmas["o"]
-        for i in range(self.config.steps_o):
-            x = self._video(self.model.video.embed(state), self._future_stream, self._mod_o[i], start)
-            velocity = self.model.video.velocity(x, self._embedding_o[i])
-            state = flow.euler(state, velocity, sigmas[i], sigmas[i + 1])
-        self._o.copy_(state)
+        def run() -> None:
+            state = self._p_samples
+            for i in range(1, self.config.steps_p):
+                x = self._video(codec.encode(state), stream, self._mod_p[i])
+                state = flow.euler(state, codec.decode(x), sigmas[i], sigmas[i + 1])
+            samples = state.clamp(-1, 1)
+            spread = samples.std(dim=1) if samples.shape[1] > 1 else torch.full_like(samples[:, 0], torch.nan)
+            self._confidence.copy_((1 - spread / UNIFORM_STD).clamp(min=0))
+            self._p.copy_(samples.median(dim=1).values)
+            self._p_samples.copy_(samples)
 
-    def _place_o(self, start: int) -> None:
-        x = self.model.video.embed(self._o)
-        self._video(x, self._future_stream, self._mod_clean[0], start, prefill=True)
+        return run
 
-    def _decide(self, start: int) -> None:
-        state, sigmas = self._noise_a, self._sigmas["a"]
-        for i in range(self.config.steps_a):
-            x = self._layers(
-                self.model.action,
-                self._action_keys,
-                self.model.action.embed(state),
-                self._action_stream,
-                self._mod_a[i],
-                start,
-            )
-            state = flow.euler(state, self.model.action.velocity(x), sigmas[i], sigmas[i + 1])
-        self._a.copy_(state)
+    def _no_place(self) -> None:
+        """Without a demonstration there is no place in it: the value that stood for this in training."""
+        self._p_samples.fill_(UNLOCALISED)
+        self._p.fill_(UNLOCALISED)
+        self._confidence.fill_(torch.nan)
+
+    def _place_p(self, start: int) -> Callable[[], None]:
+        stream = self._stream(start, [self.model.localisation_rope()], wanted="none")
+        encode = self.model.localisation.encode
+        return lambda: self._discard(self._video(encode(self._p[:, None]), stream, self._mod_clean))
+
+    def _foresee(self, start: int) -> Callable[[], None]:
+        """Denoise the future; the clean localisation takes its place in the first step's pass."""
+        model, sigmas = self.model, self._sigmas["o"]
+        both = self._stream(start, [model.localisation_rope(), model.future_rope()], wanted="last")
+        alone = self._stream(start + 1, [model.future_rope()])
+
+        def run() -> None:
+            state = self._noise_o
+            for i in range(self.config.steps_o):
+                x = model.video.embed(state)
+                if i == 0:
+                    x = torch.cat([model.localisation.encode(self._p[:, None]), x], dim=1)
+                    x = self._video(x, both, self._mod_first_o)
+                else:
+                    x = self._video(x, alone, self._mod_o[i])
+                velocity = model.video.velocity(x, self._embedding_o[i])
+                state = flow.euler(state, velocity, sigmas[i], sigmas[i + 1])
+            self._o.copy_(state)
+
+        return run
+
+    def _place_o(self, start: int) -> Callable[[], None]:
+        stream, embed = self._stream(start, [self.model.future_rope()], wanted="none"), self.model.video.embed
+        return lambda: self._discard(self._video(embed(self._o), stream, self._mod_clean))
+
+    def _decide(self, start: int) -> Callable[[], None]:
+        """Denoise the actions with the narrow expert, on everything cached."""
+        expert, sigmas = self.model.action, self._sigmas["a"]
+        stream = self._stream(start, [self.model.action_rope()])
+
+        def run() -> None:
+            state = self._noise_a
+            for i in range(self.config.steps_a):
+                x = self._layers(expert, self._action_keys, expert.embed(state), stream, self._mod_a[i])
+                state = flow.euler(state, expert.velocity(x), sigmas[i], sigmas[i + 1])
+            self._a.copy_(state)
+
+        return run
 
 
 @torch.no_grad()
@@ -442,7 +500,7 @@ def uncached(
         ("a", config.steps_a, flows.shift_a),
     ):
         sigmas = flow.schedule(steps, shift).tolist()
-        for now, then in zip(sigmas[:-1], sigmas[1:], strict=True):
+        for now, then in itertools.pairwise(sigmas):
             level = torch.full((batch,), now, device=noise.p.device)
             noised = Noised(
                 noisy=Targets(**state),
@@ -455,7 +513,8 @@ def uncached(
             )
             state[name] = flow.euler(state[name], getattr(model(context, noised), name), now, then)
         if name == "p":
-            state["p"] = state["p"].clamp(-1, 1)
+            lost = torch.full_like(state["p"], UNLOCALISED)
+            state["p"] = lost if context.demo is None else state["p"].clamp(-1, 1)
         clean[name] = state[name]
     return Targets(**state)
 
@@ -466,4 +525,4 @@ def _elapsed(a: torch.cuda.Event | float, b: torch.cuda.Event | float) -> float:
         assert isinstance(a, float) and isinstance(b, float)  # noqa: PT018
         return 1e3 * (b - a)
     b.synchronize()
-    return a.elapsed_time(b)
+    return float(a.elapsed_time(b))

@@ -1,5 +1,27 @@
-"""The bench: a table, two arms, a human hand, 229 training tasks and 50 novel ones, in MuJoCo.
+"""The bench: a table, two arms, a human hand and 279 tasks in MuJoCo. Never imports torch.
 
-Read in this order: ``task`` (what a task is), ``families`` (the tasks), ``moves`` and ``keys`` (what scripts are
-made of), ``actor`` (who carries them out), ``env`` (the robot's world), ``demonstrator`` (the human's).
+MuJoCo chooses how to draw when it is first imported, so the choice is made here: without a word from the user
+(``MUJOCO_GL``), Linux draws without a display, by EGL where it loads and by OSMesa where that does.
 """
+
+import ctypes
+import os
+import sys
+
+
+def _headless_backend() -> str | None:
+    for backend, library in (
+        ("egl", "libEGL.so.1"),
+        ("osmesa", "libOSMesa.so.8"),
+        ("osmesa", "libOSMesa.so"),
+    ):
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return backend
+    return None
+
+
+if sys.platform == "linux" and "MUJOCO_GL" not in os.environ and (_backend := _headless_backend()):
+    os.environ["MUJOCO_GL"] = _backend

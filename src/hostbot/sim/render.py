@@ -13,8 +13,6 @@ import numpy as np
 
 from hostbot.types import Image
 
-os.environ.setdefault("MUJOCO_GL", "egl")
-
 _context: dict[int, mujoco.GLContext] = {}
 MAX_SIZE = 1024
 
@@ -42,6 +40,7 @@ class Painter:
         self._option = mujoco.MjvOption()
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        self._standing = int(np.flatnonzero(model.cam_bodyid == 0)[0])
         self._perturb = mujoco.MjvPerturb()
         self._gl = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
@@ -51,14 +50,15 @@ class Painter:
         """One square picture for each named camera."""
         everything = mujoco.mjtCatBit.mjCAT_ALL
         pictures: dict[str, Image] = {}
-        for i, name in enumerate(cameras):
+        # The scene's headlight shines from the camera the scene is filled for: one that stands still, or a
+        # wrist that turns away would darken the table in every view.
+        self._camera.fixedcamid = self._standing
+        mujoco.mjv_updateScene(
+            self._model, data, self._option, self._perturb, self._camera, everything, self._scene
+        )
+        for name in cameras:
             self._camera.fixedcamid = self._model.camera(name).id
-            if i == 0:
-                mujoco.mjv_updateScene(
-                    self._model, data, self._option, self._perturb, self._camera, everything, self._scene
-                )
-            else:
-                mujoco.mjv_updateCamera(self._model, data, self._camera, self._scene)
+            mujoco.mjv_updateCamera(self._model, data, self._camera, self._scene)
             mujoco.mjr_render(self._rect, self._scene, self._gl)
             picture = np.empty((self.size, self.size, 3), np.uint8)
             mujoco.mjr_readPixels(picture, None, self._rect, self._gl)

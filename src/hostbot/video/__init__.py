@@ -8,11 +8,12 @@ from hostbot.video.info import VideoInfo
 from hostbot.video.limits import VideoLimits
 from hostbot.video.live import LiveVideo, is_live
 from hostbot.video.reader import Reader, resample_times
-from hostbot.video.source import crc32
+from hostbot.video.source import PICTURES, crc32
 from hostbot.video.table import FrameTable
 from hostbot.video.writer import VideoCodec, VideoWriter
 
 __all__ = [
+    "PICTURES",
     "Fit",
     "FolderReader",
     "FrameTable",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -31,7 +32,7 @@ warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
 def natural_key(name: str) -> list[tuple[int, int | str]]:
     """Sort key by which frame2 comes before frame10."""
     parts = re.split(r"(\d+)", name.lower())
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts if part]
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
 class FolderReader(Reader):
@@ -64,6 +65,9 @@ class FolderReader(Reader):
             raise bad(
                 self.path, f"is a folder without pictures ({kinds}); give a video file or another folder"
             )
+        for file in shown:
+            if not file.is_file() or file.stat().st_size == 0:
+                raise bad(file, "is no picture but an empty file or a folder; remove it or copy it again")
         return sorted(shown, key=lambda file: natural_key(file.name))
 
     @property
@@ -137,6 +141,8 @@ class WebpReader(Reader):
         ends = np.cumsum([self._duration_ms(index) for index in range(num_frames)]) / 1000
         self._times_s = np.concatenate([[0.0], ends[:-1]])
         self._info = _info(self._picture.size[::-1], "webp", num_frames, num_frames / float(ends[-1]))
+        steady = np.ptp(np.diff(ends, prepend=0.0)) < 1e-9
+        self._info = replace(self._info, is_variable_rate=not steady)
 
     def _duration_ms(self, index: int) -> int:
         self._show(index)
@@ -175,11 +181,11 @@ class WebpReader(Reader):
 
 def as_frame(picture: Pillow.Image) -> av.VideoFrame:
     """A decoded picture of any mode as a frame for the colour converter; 16-bit greys keep their top byte."""
-    if picture.mode.startswith("I"):
-        grey = np.asarray(picture).astype(np.int64)
-        return av.VideoFrame.from_ndarray(
-            np.repeat((grey >> 8).clip(0, 255).astype(np.uint8)[..., None], 3, 2)
-        )
+    if picture.mode.startswith("I;16"):
+        grey = np.asarray(picture).astype(np.uint16) >> 8
+        return av.VideoFrame.from_ndarray(np.repeat(grey.astype(np.uint8)[..., None], 3, 2))
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"it holds {'whole' if picture.mode == 'I' else 'real'} 32-bit numbers, not colours")
     mode = "RGBA" if picture.has_transparency_data else "RGB"
     return av.VideoFrame.from_ndarray(
         np.asarray(picture.convert(mode)), format="rgba" if mode == "RGBA" else "rgb24"

@@ -42,6 +42,27 @@ class LiveVideo:
 
     def stream(self, size: Size | None = None, fit: Fit = "letterbox") -> Iterator[Image]:
         """Frames as they arrive; ends when the source does."""
+        return (image for _, image in self.timed(size, fit))
+
+    def at_a_rate(
+        self, rate_hz: float, seconds: float, size: Size | None = None, fit: Fit = "letterbox"
+    ) -> Iterator[Image]:
+        """The frame on screen at k / rate_hz for so many seconds, or until the source ends."""
+        shown: Image | None = None
+        tick = 0
+        for time_s, image in self.timed(size, fit):
+            while shown is not None and tick / rate_hz < min(time_s, seconds):
+                yield shown
+                tick += 1
+            if time_s >= seconds:
+                return
+            shown = image
+        if shown is not None:
+            yield shown
+
+    def timed(self, size: Size | None = None, fit: Fit = "letterbox") -> Iterator[tuple[float, Image]]:
+        """Frames with their seconds since the first, by the source's own clock."""
+        first: float | None = None
         with telling(self.path, "receiving a frame"):
             for picture in self._container.decode(self._container.streams.video[0]):
                 check_frame_size(self.path, self.limits, picture.width, picture.height)
@@ -53,7 +74,10 @@ class LiveVideo:
                 pixels = self._converter.rgb(picture, scaled, hdr_transfer(picture.color_trc))
                 image = np.zeros((*placement.output, 3), np.uint8)
                 lay_into(image, upright(pixels, rotation // 90, mirrored), placement)
-                yield image
+                if picture.time is None:
+                    raise bad(self.path, "sends frames without times; record it with its own tool first")
+                first = picture.time if first is None else first
+                yield picture.time - first, image
 
     def __iter__(self) -> Iterator[Image]:
         return self.stream()

@@ -100,17 +100,22 @@ def open_container(path: PathLike, limits: VideoLimits) -> tuple[av.container.In
 def video_stream(
     path: PathLike, container: av.container.InputContainer, limits: VideoLimits
 ) -> av.video.stream.VideoStream:
-    """The film: the first video stream that is no cover picture and that can be decoded."""
+    """The film: of the streams that are no cover picture the one marked default, else the longest, else the first."""
     attached = av.stream.Disposition.attached_pic
     streams = [stream for stream in container.streams.video if not stream.disposition & attached]
     if not streams:
         sound = "only sound" if container.streams.audio else "no video"
         raise bad(path, f"holds {sound}; give a file with a video track")
-    stream = streams[0]
+    default = av.stream.Disposition.default
+    stream = max(streams, key=lambda s: (bool(s.disposition & default), _length_s(s), -s.index))
     if stream.codec_context is None:
         raise bad(path, "uses a codec this build of FFmpeg cannot decode; convert it to H.264")
     check_frame_size(path, limits, stream.codec_context.width, stream.codec_context.height)
     return stream
+
+
+def _length_s(stream: av.video.stream.VideoStream) -> float:
+    return float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
 
 
 def _open(path: PathLike, limits: VideoLimits) -> av.container.InputContainer:
