@@ -115,7 +115,7 @@ def sponge(b: Builder) -> Shape:
     b.free()
     x, y, z = 0.036 * b.s, 0.024 * b.s, 0.017 * b.s
     b.box([x, y, z], [0, 0, z], density=150, friction=[0.5, 0.005, 0.0003])
-    b.box([x * 1.01, y * 1.01, z * 0.3], [0, 0, 1.75 * z], ghost=True, rgba=(0.15, 0.35, 0.15, 1))
+    b.box([x * 1.01, y * 1.01, z * 0.3], [0, 0, 0.32 * z], ghost=True, rgba=(0.15, 0.35, 0.15, 1))
     grips = (Grip(at=(0, 0, 1.2 * z), yaw=ACROSS, width=2 * y),)
     return Shape(radius=0.043 * b.s, height=2 * z, grips=grips, sides=(x, y))
 
