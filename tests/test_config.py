@@ -1,7 +1,7 @@
 """Configs come back from JSON as they were, and nothing else does."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,14 @@ def test_presets_round_trip(name):
     config = PRESETS[name]()
     assert config.name == name
     assert from_dict(Config, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_a_preset_whose_parts_disagree_is_refused():
+    config = PRESETS["tiny"]()
+    with pytest.raises(BadInput, match="the data has 8 action steps, the model 16"):
+        replace(config, data=replace(config.data, horizon=8))
+    with pytest.raises(BadInput, match="multiples of the stride 5"):
+        replace(config.data, video_stride=5)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 """What is drawn depends on the scene alone."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 
 from hostbot.sim.catalogue import split, task
@@ -25,3 +29,16 @@ def test_the_table_stays_lit_when_a_wrist_turns_away():
         if env.advance(actor.act()):
             break
     assert np.ptp(corner) < 6
+
+
+def test_pictures_come_out_even_where_mujoco_was_imported_first():
+    script = (
+        "import mujoco; from hostbot.sim.catalogue import split, task; from hostbot.sim.env import SimEnv; "
+        "env = SimEnv(task(split().names('novel')[0])); env.reset(seed=0); "
+        "assert env.pictures()['third_person'].max() > 0"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "DISPLAY")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ The scene graph is filled once a step and only the camera changes between views.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
 
@@ -17,10 +18,18 @@ _context: dict[int, mujoco.GLContext] = {}
 MAX_SIZE = 1024
 
 
+def _context_class() -> type[mujoco.GLContext]:
+    """The context that ``MUJOCO_GL`` names, also where MuJoCo was imported before the choice was made."""
+    backend = os.environ.get("MUJOCO_GL")
+    if backend not in ("egl", "osmesa"):
+        return mujoco.GLContext
+    return importlib.import_module(f"mujoco.{backend}").GLContext
+
+
 def _current() -> mujoco.GLContext:
     pid = os.getpid()
     if pid not in _context:
-        _context[pid] = mujoco.GLContext(MAX_SIZE, MAX_SIZE)
+        _context[pid] = _context_class()(MAX_SIZE, MAX_SIZE)
         _context[pid].make_current()
     return _context[pid]
 
@@ -30,7 +39,7 @@ class Painter:
 
     def __init__(self, model: mujoco.MjModel, size: int, shadows: bool = False) -> None:
         _current()
-        model.vis.global_.offwidth = model.vis.global_.offheight = size
+        model.vis.global_.offwidth, model.vis.global_.offheight = size * model.ncam, size
         self._model, self.size = model, size
         self._scene = mujoco.MjvScene(model, maxgeom=600)
         flags = self._scene.flags
@@ -44,26 +53,26 @@ class Painter:
         self._perturb = mujoco.MjvPerturb()
         self._gl = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
-        self._rect = mujoco.MjrRect(0, 0, size, size)
 
     def draw(self, data: mujoco.MjData, cameras: Sequence[str]) -> dict[str, Image]:
-        """One square picture for each named camera."""
+        """One square picture for each named camera, drawn side by side and fetched in one read."""
         everything = mujoco.mjtCatBit.mjCAT_ALL
-        pictures: dict[str, Image] = {}
         # The scene's headlight shines from the camera the scene is filled for: one that stands still, or a
         # wrist that turns away would darken the table in every view.
         self._camera.fixedcamid = self._standing
         mujoco.mjv_updateScene(
             self._model, data, self._option, self._perturb, self._camera, everything, self._scene
         )
-        for name in cameras:
+        for place, name in enumerate(cameras):
             self._camera.fixedcamid = self._model.camera(name).id
             mujoco.mjv_updateCamera(self._model, data, self._camera, self._scene)
-            mujoco.mjr_render(self._rect, self._scene, self._gl)
-            picture = np.empty((self.size, self.size, 3), np.uint8)
-            mujoco.mjr_readPixels(picture, None, self._rect, self._gl)
-            pictures[name] = picture[::-1].copy()
-        return pictures
+            mujoco.mjr_render(
+                mujoco.MjrRect(place * self.size, 0, self.size, self.size), self._scene, self._gl
+            )
+        strip = np.empty((self.size, self.size * len(cameras), 3), np.uint8)
+        mujoco.mjr_readPixels(strip, None, mujoco.MjrRect(0, 0, strip.shape[1], self.size), self._gl)
+        pictures = np.split(strip[::-1], len(cameras), axis=1)
+        return {name: np.ascontiguousarray(one) for name, one in zip(cameras, pictures, strict=True)}
 
     def close(self) -> None:
         """Give the GL objects back."""
