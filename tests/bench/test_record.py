@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hostbot.bench.record import RecordConfig, jobs, num_done, record
+from hostbot.bench.record import RecordConfig, jobs, num_done, parts_of, record
 from hostbot.data.store import open_dataset
 from hostbot.sim.catalogue import split, task
 from hostbot.types import BadInput
@@ -18,34 +18,42 @@ def test_parts_share_the_jobs_without_overlap():
 
 
 def test_an_interrupted_recording_goes_on(tmp_path):
-    notes = record(tmp_path, "robot", CONFIG)
+    root = tmp_path / "robot"
+    notes = record(root, "robot", CONFIG)
     next(notes)
     next(notes)
     notes.close()
-    begun = num_done(tmp_path)
+    begun = num_done(root)
     assert 2 <= begun <= 7
-    later = list(record(tmp_path, "robot", CONFIG))
+    with pytest.raises(BadInput, match="other settings"):
+        list(record(root, "robot", replace(CONFIG, size=64)))
+    later = list(record(root, "robot", CONFIG))
     assert len(later) == 7 - begun
-    assert num_done(tmp_path) == 7
-    source = open_dataset(tmp_path / "part-00")
+    assert num_done(root) == len(open_dataset(root)) == 7
+    assert list(record(root, "robot", CONFIG)) == []
+    assert not parts_of(root).exists()
+
+
+def test_a_robot_dataset_has_actions_events_and_moving_pictures(tmp_path):
+    config = replace(CONFIG, workers=1)
+    list(record(tmp_path / "robot", "robot", config))
+    source = open_dataset(tmp_path / "robot")
     rows = source.rows(0, ["observation.state", "action"])
-    assert rows["action"].shape[1] == 20
-    assert source.embodiment.dim == 20
-    assert [e.name for e in source.events(0)][:2] == ["approach", "contact"]
-    assert source.episode(0).instruction in {task(name).instructions[0] for name in split().mastered}
+    assert rows["action"].shape[1] == 20 == source.embodiment.dim
+    assert [e.name for e in source.events(0)][:3] == ["approach", "contact", "grasp"]
+    wanted = {task(name).instructions[0] for name in split().mastered}
+    assert {source.episode(k).instruction for k in range(len(source))} == wanted
     frames = source.frames(0, "third_person", [0, len(rows["action"]) - 1])
     assert np.abs(frames[0].astype(int) - frames[1]).max() > 20
-    with pytest.raises(BadInput, match="other settings"):
-        list(record(tmp_path, "robot", replace(CONFIG, size=64)))
 
 
 def test_a_human_part_has_one_view_and_no_actions(tmp_path):
-    config = replace(CONFIG, workers=1)
-    notes = record(tmp_path, "human", config)
+    root = tmp_path / "human"
+    notes = record(root, "human", replace(CONFIG, workers=1))
     note = next(notes)
     notes.close()
-    source = open_dataset(tmp_path / "part-00")
+    source = open_dataset(parts_of(root) / "part-00")
     assert source.views == ("third_person",)
     assert "action" not in source.widths
     assert source.episode(0).length == note.frames
-    assert json.loads((tmp_path / "record.json").read_text())["episodes_per_task"] == 1
+    assert json.loads((parts_of(root) / "record.json").read_text())["episodes_per_task"] == 1

@@ -138,3 +138,13 @@ def test_grasps_hold_by_friction_alone():
     for _ in range(60):
         env.advance(actor.act())
     assert not env.success
+
+
+def test_a_fruit_that_rolled_over_is_still_where_it_lies():
+    env, world = world_of("take_out-red_plum-white_bowl-green_mat")
+    mat, height = world.pose("green_mat").pos, world.shapes["red_plum"].height
+    put(world, "red_plum", mat + np.array([0, 0, height + 0.001]), rot_x(np.pi))
+    settle(world)
+    assert world.pose("red_plum").rot[2, 2] < -0.9
+    assert env.task.success.holds(world)
+    assert abs(world.base("red_plum").pos[2]) < 0.005

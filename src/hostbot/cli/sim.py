@@ -241,7 +241,7 @@ class Check:
     """With --all: only every n-th task."""
     seeds: int = 5
     """Scenes a task."""
-    first_seed: int = 1000
+    first_seed: int = 3000
     """The first of them."""
     agents: tuple[Literal["expert", "human", "zero", "random", "wandering", "other"], ...] = (
         "expert",

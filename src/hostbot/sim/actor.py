@@ -134,20 +134,24 @@ class Actor:
             if key.event == "contact" and self.rng.random() < self.pace.feint:
                 yield from self._feint(key)
             yield from self._travel(key)
-        self._note(key.event)
+            self._note(key.event)
         dwell = key.dwell * self.pace.dwell
         if key.event and self.rng.random() < self.pace.pause:
             dwell += self.rng.uniform(*self.pace.pause_seconds)
         yield from self._stay(dwell)
+        if not key.goals:  # a hand that closes, opens or waits has done so at the end
+            self._note(key.event)
 
     def _feint(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
+        """Reach most of the way and draw back."""
         before = dict(self._command)
+        full = {
+            self.limb(role): self._target(g, self.limb(role), before[self.limb(role)])
+            for role, g in key.goals.items()
+        }
         for part in (0.6, 0.0):
-            for limb in [self.limb(role) for role in key.goals]:
-                role = next(r for r in key.goals if self.limb(r) == limb)
-                full = self._target(key.goals[role], limb, before[limb])
-                middle = Pose(before[limb].pos + part * (full.pos - before[limb].pos), full.rot)
-                yield from self._approach({limb: middle}, 1.0, 0.01)
+            way = {n: Pose(before[n].pos + part * (t.pos - before[n].pos), t.rot) for n, t in full.items()}
+            yield from self._approach(way, 1.0, 0.01)
 
     def _travel(self, key: Key) -> Iterator[Float[np.ndarray, " 20"]]:
         speed = (

@@ -72,7 +72,7 @@ def nearest_half_turn(yaw: float, reference: float) -> float:
 
 def resolve(goal: Goal, world: World, tool: Pose, command: Pose) -> Pose:
     """The tool pose that fulfils a goal now, given where the tool is and where it was last sent."""
-    frame = world.pose(goal.frame).level()
+    frame = world.base(goal.frame)
     axes = np.eye(3) if goal.square else frame.rot
     pos = frame.pos + axes @ np.asarray(goal.at)
     if goal.height is not None:
@@ -82,10 +82,9 @@ def resolve(goal: Goal, world: World, tool: Pose, command: Pose) -> Pose:
         if goal.yaw is not None:
             yaw = nearest_half_turn(frame.yaw + goal.yaw, yaw)
         return Pose(pos, tool_rotation(yaw, goal.tilt))
-    held = world.pose(goal.carry)
-    level = held.level()
+    held = world.base(goal.carry)
     lever, yaw = tool.pos - held.pos, closing_yaw(command)
     if goal.yaw is not None:
-        turn = wrap(frame.yaw + goal.yaw - level.yaw, np.pi if goal.flip else 2 * np.pi)
+        turn = wrap(frame.yaw + goal.yaw - held.yaw, np.pi if goal.flip else 2 * np.pi)
         lever, yaw = rot_z(turn) @ lever, closing_yaw(tool) + turn
     return Pose(pos + lever, tool_rotation(yaw, goal.tilt))

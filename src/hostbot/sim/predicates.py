@@ -43,7 +43,7 @@ class Inside:
         else:
             within = bool(np.hypot(local[0], local[1]) < shape.inner)
         deep = 0.0 < local[2] < shape.height + 0.25 * item.height
-        low = bool(world.pose(self.item).pos[2] < frame.pos[2] + shape.height)
+        low = bool(world.base(self.item).pos[2] < frame.pos[2] + shape.height)
         return bool(
             within and deep and low and _standing(world, self.vessel) and not world.in_hand(self.item)
         )
@@ -62,7 +62,7 @@ class On:
     def holds(self, world: World) -> bool:
         """In contact, above the support and near its middle."""
         shape = world.shapes[self.support]
-        base, item = world.pose(self.support), world.pose(self.item)
+        base, item = world.pose(self.support), world.base(self.item)
         radius = shape.inner if shape.inner else shape.radius
         offset = item.pos - base.pos
         rises = offset[2] > 0.6 * shape.floor - 0.004 and offset[2] < shape.floor + 0.03
@@ -83,7 +83,7 @@ class At:
 
     def holds(self, world: World) -> bool:
         """Its middle over the patch and itself on the table."""
-        offset = world.pose(self.item).pos - world.pose(self.mat).pos
+        offset = world.base(self.item).pos - world.pose(self.mat).pos
         near = bool(np.hypot(offset[0], offset[1]) < world.shapes[self.mat].radius + self.slack)
         return near and bool(abs(offset[2]) < 0.02) and not world.in_hand(self.item)
 
@@ -221,7 +221,7 @@ class Over:
 
     def holds(self, world: World) -> bool:
         """Middles close together, the cover not beside but above."""
-        cover, item = world.pose(self.cover), world.pose(self.item)
+        cover, item = world.pose(self.cover), world.base(self.item)
         near = np.linalg.norm((cover.pos - item.pos)[:2]) < self.limit
         above = cover.pos[2] > item.pos[2] - 0.004
         return bool(near and above and cover.rot[2, 2] > 0.9 and not world.in_hand(self.cover))

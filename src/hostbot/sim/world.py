@@ -95,6 +95,14 @@ class World:
         i = self._parts[frame]
         return Pose(data.xpos[i].copy(), data.xmat[i].reshape(3, 3).copy())
 
+    def base(self, frame: str) -> Pose:
+        """The levelled frame at a thing's underside, however a round thing has rolled; other frames levelled."""
+        pose = self.pose(frame)
+        if frame not in self.shapes or not self.shapes[frame].round:
+            return pose.level()
+        half = np.array([0.0, 0.0, self.shapes[frame].height / 2])
+        return Pose(pose.pos + pose.rot @ half - half, pose.level().rot)
+
     def joint(self, name: str) -> float:
         """Position of a part's joint."""
         return float(self.data.qpos[self.model.joint(name).qposadr[0]])

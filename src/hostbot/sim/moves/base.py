@@ -59,7 +59,7 @@ def choose_grip(
     side = 1.0 if limb == "left" else -1.0
 
     def cost(grip: Grip) -> float:
-        frame = world.pose(f"{item}/{grip.part}" if grip.part else item).level()
+        frame = world.base(f"{item}/{grip.part}" if grip.part else item)
         turn = abs(wrap(frame.yaw + grip.yaw - np.pi / 2, np.pi))
         spot = frame.pos + frame.rot @ np.asarray(grip.at)
         crowd = 0.0

@@ -64,6 +64,8 @@ class Shape:
     """Height of the surface things rest on, inside or on top."""
     inner: float = 0.0
     """Radius of what it can take in."""
+    round: bool = False
+    """It rolls: its underside is wherever it touches down."""
     flat: bool = False
     """So flat that hands and other things may pass over it freely."""
     sides: tuple[float, float] = (0.0, 0.0)

@@ -40,7 +40,7 @@ def _fruit(b: Builder, r: float, squash: float) -> Shape:
     b.capsule([0, 0, 2 * z - 0.003], [0.003, 0, 2 * z + 0.007], 0.003, ghost=True, rgba=(0.25, 0.16, 0.07, 1))
     yaws = (0.0, ACROSS / 2, ACROSS, -ACROSS / 2)
     grips = tuple(Grip(at=(0, 0, z), yaw=yaw, width=2 * r, spare=0.018) for yaw in yaws)
-    return Shape(radius=r, height=2 * z, grips=grips)
+    return Shape(radius=r, height=2 * z, grips=grips, round=True)
 
 
 def apple(b: Builder) -> Shape:
@@ -59,7 +59,7 @@ def ball(b: Builder) -> Shape:
     r = 0.011 * b.s
     b.sphere(r, [0, 0, r], condim=6, friction=[0.8, 0.01, 0.0015], density=250)
     grips = tuple(Grip(at=(0, 0, r), yaw=yaw, width=2 * r) for yaw in (0.0, ACROSS))
-    return Shape(radius=r, height=2 * r, grips=grips)
+    return Shape(radius=r, height=2 * r, grips=grips, round=True)
 
 
 def banana(b: Builder) -> Shape:
@@ -115,7 +115,7 @@ def sponge(b: Builder) -> Shape:
     b.free()
     x, y, z = 0.036 * b.s, 0.024 * b.s, 0.017 * b.s
     b.box([x, y, z], [0, 0, z], density=150, friction=[0.5, 0.005, 0.0003])
-    b.box([x * 1.01, y * 1.01, z * 0.3], [0, 0, 1.75 * z], ghost=True, rgba=(0.15, 0.35, 0.15, 1))
+    b.box([x * 1.01, y * 1.01, z * 0.3], [0, 0, 0.32 * z], ghost=True, rgba=(0.15, 0.35, 0.15, 1))
     grips = (Grip(at=(0, 0, 1.2 * z), yaw=ACROSS, width=2 * y),)
     return Shape(radius=0.043 * b.s, height=2 * z, grips=grips, sides=(x, y))
 
