@@ -11,6 +11,7 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from hostbot.cli.show import print_json, print_table, progress
+from hostbot.config import provenance
 from hostbot.types import BadInput
 
 TaskName = Annotated[str, arg(metavar="TASK")]
@@ -177,7 +178,7 @@ class Record:
         bodies: list[Literal["robot", "human"]] = (
             ["robot", "human"] if self.embodiment == "both" else [self.embodiment]
         )
-        figures = {}
+        figures: dict[str, dict[str, float]] = {}
         for body in bodies:
             begin, frames, failures, episodes = time.perf_counter(), 0, 0, 0
             done = num_done(self.out / body)
@@ -197,7 +198,7 @@ class Record:
                 "frames_per_second": round(frames / seconds, 1),
             }
         if self.json:
-            print_json(figures)
+            print_json(dict(figures) | {"provenance": provenance()})
             return
         rows = [(body, *values.values()) for body, values in figures.items()]
         print_table(str(self.out), ["body", *next(iter(figures.values()))], rows)
@@ -334,7 +335,7 @@ class Bench:
             "reset_ms": round(1e3 * sum(s.reset_s for s in speeds) / sum(s.episodes for s in speeds), 1),
         }
         if self.json:
-            print_json(figures)
+            print_json({**figures, "provenance": provenance()})
         else:
             print_table("bench", ["", ""], list(figures.items()))
 
@@ -366,7 +367,7 @@ class Asynchrony:
             "mean_progress_error": round(float(np.mean(found)), 4),
         }
         if self.json:
-            print_json(figures)
+            print_json({**figures, "provenance": provenance()})
         else:
             print_table("matching by clock time", ["", ""], list(figures.items()))
 
