@@ -1,0 +1,1 @@
+"""Alignment: a shared task-progress manifold, learned without labels (paper, "Task progress alignment")."""
