@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -24,7 +24,7 @@ from hostbot.config import read_json
 from hostbot.types import BadInput
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Qwen3VLModel
+    from transformers import PreTrainedTokenizerBase
 
 SYSTEM = "<|im_start|>system\n{instruction}<|im_end|>\n<|im_start|>user\n"
 VIEW = "<|vision_start|>{pads}<|vision_end|>"
@@ -135,7 +135,7 @@ class _Pixels:
         return x.reshape(len(pictures) * self.side**2, -1).to(dtype), grid
 
 
-def _model(folder: Path, pretrained: bool) -> Qwen3VLModel:
+def _model(folder: Path, pretrained: bool) -> Any:
     from transformers import Qwen3VLConfig, Qwen3VLModel
 
     if not (folder / "config.json").is_file():
@@ -145,10 +145,11 @@ def _model(folder: Path, pretrained: bool) -> Qwen3VLModel:
     config = Qwen3VLConfig.from_pretrained(folder, local_files_only=True)
     if not pretrained:
         return Qwen3VLModel(config)
-    model, report = Qwen3VLModel.from_pretrained(
+    loaded: Any = Qwen3VLModel.from_pretrained(
         folder, config=config, dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True,
         local_files_only=True, use_safetensors=True,
     )  # fmt: skip
+    model, report = loaded
     if report["missing_keys"]:
         odd = ", ".join(sorted(report["missing_keys"])[:3])
         raise BadInput(

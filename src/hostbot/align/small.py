@@ -31,6 +31,8 @@ class SmallConfig:
     temporal: int = 1
     """Residual convolutions over three neighbouring steps; 0 sees single frames only."""
     embedding: int = 128
+    pictures_at_once: int = 1024
+    """In one pass of the trunk, so that memory does not grow with a video's length."""
 
     def __post_init__(self) -> None:
         shrink = 2 ** len(self.channels)
@@ -105,7 +107,8 @@ class SmallFrameEncoder(FrameEncoder):
     def hidden(self, clips: Clips) -> Float[Tensor, "B T D"]:
         """One representation a step, whatever number of views the clip has; only pictures that count are looked at."""
         counted = clips.counted()
-        seen = self.pictures(clips.frames[counted])
+        chunks = clips.frames[counted].split(self.config.pictures_at_once)
+        seen = torch.cat([self.pictures(chunk) for chunk in chunks])
         views = seen.new_zeros(*counted.shape, seen.shape[-1]).masked_scatter(counted[..., None], seen)
         x = pool_views(views, self.score(views).squeeze(-1), clips.present)
         for layer in self.neighbours:
