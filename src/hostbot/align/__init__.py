@@ -1,1 +1,1 @@
-"""Alignment: a shared task-progress manifold, learned without labels (paper, "Task progress alignment")."""
+"""Task-progress alignment: which frame of a demonstration is which of a robot's, eq:embedding to eq:d2tw_loss."""
