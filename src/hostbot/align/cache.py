@@ -7,9 +7,11 @@ an interrupted build goes on where that stands.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +38,9 @@ class CacheConfig:
 class FrameCache:
     """The frames of a dataset, by episode."""
 
-    def __init__(self, folder: Path, name: str, views: tuple[str, ...], lengths: Int[np.ndarray, " E"]) -> None:
+    def __init__(
+        self, folder: Path, name: str, views: tuple[str, ...], lengths: Int[np.ndarray, " E"]
+    ) -> None:
         self.folder, self.name, self.views = folder, name, views
         self.lengths = lengths
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -47,7 +51,9 @@ class FrameCache:
 
     def read(self, episode: int, steps: Int[np.ndarray, " T"]) -> UInt8[np.ndarray, "T V s s 3"]:
         """Some steps of an episode, all views."""
-        if not 0 <= episode < len(self) or (len(steps) and not 0 <= min(steps) <= max(steps) < self.lengths[episode]):
+        if not 0 <= episode < len(self) or (
+            len(steps) and not 0 <= min(steps) <= max(steps) < self.lengths[episode]
+        ):
             raise BadInput(f"{self.name} has no such frames in episode {episode}")
         return self._frames[self._starts[episode] + np.asarray(steps)]
 
@@ -78,23 +84,33 @@ def build_cache(
     ]
     lengths = np.array([len(s) for s in steps], np.int64)
     shape = (int(lengths.sum()), len(source.views), config.size, config.size, 3)
-    frames, done = _open(folder, shape, digest)
-    tick(done)
-    start = int(lengths[:done].sum())
-    for episode in range(done, len(source)):
-        for place, view in enumerate(source.views):
-            pixels = source.frames(episode, view, steps[episode].tolist(), (config.size, config.size))
-            frames[start : start + len(pixels), place] = pixels
-        start += len(steps[episode])
-        if (episode + 1) % _FLUSH_EVERY == 0 or episode + 1 == len(source):
-            frames.flush()
-            write_json(folder / "cache.json", {"format": 1, "digest": digest, "done": episode + 1})
-        tick(1)
+    with _alone(folder):
+        frames, done = _open(folder, shape, digest)
+        tick(done)
+        for episode in range(done, len(source)):
+            _decode(source, episode, steps[episode], frames[int(lengths[:episode].sum()) :])
+            if (episode + 1) % _FLUSH_EVERY == 0 or episode + 1 == len(source):
+                frames.flush()
+                write_json(folder / "cache.json", {"format": 1, "digest": digest, "done": episode + 1})
+            tick(1)
     return FrameCache(folder, source.name, source.views, lengths)
 
 
-def _open(folder: Path, shape: tuple[int, ...], digest: str) -> tuple[np.memmap, int]:
+def _decode(source: EpisodeSource, episode: int, steps: Int[np.ndarray, " T"], into: np.ndarray) -> None:
+    for place, view in enumerate(source.views):
+        into[: len(steps), place] = source.frames(episode, view, steps.tolist(), into.shape[2:4])
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process builds; others that want the same cache wait for it and find it built."""
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _open(folder: Path, shape: tuple[int, ...], digest: str) -> tuple[np.memmap, int]:
     path, note = folder / "frames.npy", folder / "cache.json"
     if note.exists() and path.exists():
         found = read_json(note, DataError)

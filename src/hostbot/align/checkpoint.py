@@ -20,7 +20,9 @@ NOTE, FORMAT = "state.json", 1
 _SHARD_BYTES = 4 << 30
 
 
-def save(folder: Path, tensors: Iterable[tuple[str, Tensor]], note: Mapping[str, Any], *, writes: bool) -> None:
+def save(
+    folder: Path, tensors: Iterable[tuple[str, Tensor]], note: Mapping[str, Any], *, writes: bool
+) -> None:
     """Write aside, the note last, then move into place; all processes walk the tensors, one of them writes."""
     if not writes:
         for _ in tensors:
@@ -68,13 +70,17 @@ class Saved:
         self.folder = folder
         self.note: dict[str, Any] = read_json(folder / NOTE)
         if self.note.get("format") != FORMAT:
-            raise BadInput(f"{folder} has format {self.note.get('format')}; this hostbot reads format {FORMAT}")
+            raise BadInput(
+                f"{folder} has format {self.note.get('format')}; this hostbot reads format {FORMAT}"
+            )
         self._where: dict[str, Path] = {}
         for name, size in self.note["files"].items():
             path = folder / name
             found = path.stat().st_size if path.is_file() else 0
             if found != size:
-                raise BadInput(f"{path} has {found} bytes, not the {size} it was saved with; restore it from a copy")
+                raise BadInput(
+                    f"{path} has {found} bytes, not the {size} it was saved with; restore it from a copy"
+                )
             with self._opened(path) as file:
                 self._where |= dict.fromkeys(file.keys(), path)
 

@@ -55,7 +55,9 @@ def clock_share(videos: Sequence[Float[np.ndarray, "K d"]]) -> float:
     if total <= 1e-12:
         return 0.0
     left = sum(
-        np.square(points[place == b] - points[place == b].mean(0)).sum() for b in range(_BINS) if (place == b).any()
+        np.square(points[place == b] - points[place == b].mean(0)).sum()
+        for b in range(_BINS)
+        if (place == b).any()
     )
     return float(1 - left / total)
 

@@ -63,7 +63,9 @@ def joined(device: str | None = None) -> Iterator[World]:
     if size == 1:
         yield World(device=torch.device(kind))
         return
-    local = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
+    local = (
+        torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
+    )
     if local.type == "cuda":
         torch.cuda.set_device(local)
     dist.init_process_group("nccl" if local.type == "cuda" else "gloo")

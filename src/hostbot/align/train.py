@@ -97,7 +97,12 @@ class Trainer:
     """One training run in a folder of its own: ``log.jsonl`` and ``step-...`` checkpoints."""
 
     def __init__(
-        self, encoder: FrameEncoder, pairs: Pairs, config: TrainConfig, folder: Path, world: World | None = None
+        self,
+        encoder: FrameEncoder,
+        pairs: Pairs,
+        config: TrainConfig,
+        folder: Path,
+        world: World | None = None,
     ) -> None:
         self.pairs, self.config, self.folder = pairs, config, folder
         self.world = world or World()
@@ -151,7 +156,9 @@ class Trainer:
         found = self.loss(clips, looks)
         found.total.backward()
         norm = whole(torch.nn.utils.clip_grad_norm_(self.named.values(), self.config.clip))
-        told = torch.stack([found.tcc.detach(), found.dtw.detach(), found.total.detach(), norm.detach().float()])
+        told = torch.stack(
+            [found.tcc.detach(), found.dtw.detach(), found.total.detach(), norm.detach().float()]
+        )
         # One message for all that processes must agree on; a stop asked of any of them stops all.
         told = self.world.mean(torch.cat([told, told.new_tensor([float(self.stopping)])])).tolist()
         skipped = not all(map(math.isfinite, told))
