@@ -16,7 +16,7 @@ import torch
 from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.collapse import CollapseConfig, clock_share, look_for_collapse
 from hostbot.align.distributed import World
-from hostbot.align.train import TrainConfig, learning_rate
+from hostbot.align.recipe import TrainConfig, learning_rate
 from hostbot.types import BadInput
 from tests.align.training import CONFIG, make_trainer
 
@@ -108,8 +108,7 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_alone_and_stops_in_the_end
     monkeypatch.setattr(trainer, "loss", broken)
     reports = []
     with pytest.raises(BadInput, match="not finite 3 steps in a row"):
-        for report in trainer.run():
-            reports.append(report)
+        reports.extend(trainer.run())
     assert [r.skipped for r in reports] == [True, True]
     assert all(torch.equal(p, before[name]) for name, p in trainer.named.items())
 

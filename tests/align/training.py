@@ -10,8 +10,9 @@ import torch
 from hostbot.align.cache import CacheConfig, build_cache
 from hostbot.align.distributed import joined
 from hostbot.align.draw import DrawConfig, Pairs
+from hostbot.align.recipe import TrainConfig
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
-from hostbot.align.train import TrainConfig, Trainer
+from hostbot.align.train import Trainer
 from tests.align.fakes import FilmSource, groups
 
 ENCODER = SmallConfig(size=32, channels=(8, 16), depth=1, width=32, temporal=1, embedding=16)

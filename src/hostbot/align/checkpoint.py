@@ -1,4 +1,4 @@
-"""Tensors and a JSON note in a folder that is whole or not there: safetensors of at most 4 GiB each, nothing pickled."""
+"""Tensors and a JSON note in a folder that is whole or not there: safetensors of at most 4 GiB, nothing pickled."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Pairs:
     def _clip(self, body: str, episode: int, rng: np.random.Generator) -> Clip:
         cache, config = self.caches[body], self.config
         num_views = len(cache.views)
-        kept = range(num_views)
+        kept: Sequence[int] = range(num_views)
         if num_views > 1 and rng.random() < config.view_dropout:
             kept = sorted(rng.choice(num_views, int(rng.integers(1, num_views)), replace=False).tolist())
         return Clip(

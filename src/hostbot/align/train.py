@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,74 +23,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hostbot.align.checkpoint import Saved, save, step_folders
-from hostbot.align.collapse import Collapse, CollapseConfig, look_for_collapse
+from hostbot.align.collapse import Collapse, look_for_collapse
 from hostbot.align.distributed import World, part_like, shard, whole
-from hostbot.align.draw import DrawConfig, Pairs, recolour
+from hostbot.align.draw import Pairs, recolour
 from hostbot.align.encoders import Clips, FrameEncoder
-from hostbot.align.losses import AlignmentLoss, LossConfig, alignment_loss
+from hostbot.align.losses import AlignmentLoss, alignment_loss
+from hostbot.align.recipe import StepReport, TrainConfig, learning_rate
 from hostbot.config import to_dict
 from hostbot.types import BadInput
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """The paper's settings by default."""
-
-    steps: int = 10_000
-    batch_size: int = 256
-    """Pairs of a step, over all processes."""
-    learning_rate: float = 1e-5
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 1e-5
-    warmup: int = 100
-    min_ratio: float = 0.3
-    """Of the learning rate, where the cosine ends."""
-    clip: float = 3.0
-    """Largest norm of the gradient."""
-    bf16: bool = True
-    """Compute the backbone in bfloat16; weights, projection, matching and losses stay float32."""
-    draw: DrawConfig = field(default_factory=DrawConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    collapse: CollapseConfig = field(default_factory=CollapseConfig)
-    seed: int = 0
-    save_every: int = 500
-    keep: int = 2
-    """Checkpoints kept."""
-    look_every: int = 250
-    """Steps between two looks for collapse."""
-    patience: int = 20
-    """Steps in a row that may be skipped for a loss that is not finite before training stops."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "save_every", "look_every", "keep", "patience"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepReport:
-    """What one step did."""
-
-    step: int
-    tcc: float
-    dtw: float
-    total: float
-    gradient: float
-    learning_rate: float
-    skipped: bool
-    """The loss or its gradient was not finite, so the weights were left alone."""
-    collapse: Collapse | None = None
-    """A look for collapse, where one was due."""
-
-
-def learning_rate(config: TrainConfig, step: int) -> float:
-    """Linear warm-up, then a cosine down to ``min_ratio``."""
-    if step < config.warmup:
-        return config.learning_rate * (step + 1) / config.warmup
-    share = (step - config.warmup) / max(1, config.steps - config.warmup)
-    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
-    return config.learning_rate * (config.min_ratio + (1 - config.min_ratio) * cosine)
 
 
 class Trainer:
@@ -146,7 +86,8 @@ class Trainer:
         clips = recolour(clips.to(device), looks.to(device))
         with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
             demo, robot = self.encoder(clips).chunk(2)
-        return alignment_loss(demo, robot, *clips.lengths.chunk(2), self.config.loss)
+        demo_lengths, robot_lengths = clips.lengths.chunk(2)
+        return alignment_loss(demo, robot, demo_lengths, robot_lengths, self.config.loss)
 
     def _one(self, clips: Clips, looks: Float[Tensor, "B 3"]) -> tuple[StepReport, bool]:
         rate = learning_rate(self.config, self.step)
@@ -156,11 +97,7 @@ class Trainer:
         found = self.loss(clips, looks)
         found.total.backward()
         norm = whole(torch.nn.utils.clip_grad_norm_(self.named.values(), self.config.clip))
-        told = torch.stack(
-            [found.tcc.detach(), found.dtw.detach(), found.total.detach(), norm.detach().float()]
-        )
-        # One message for all that processes must agree on; a stop asked of any of them stops all.
-        told = self.world.mean(torch.cat([told, told.new_tensor([float(self.stopping)])])).tolist()
+        told = self._agreed(found, norm)
         skipped = not all(map(math.isfinite, told))
         if not skipped:
             self.optimiser.step()
@@ -172,6 +109,13 @@ class Trainer:
             skipped=skipped, collapse=self.look() if due else None,
         )  # fmt: skip
         return report, told[4] > 0
+
+    def _agreed(self, found: AlignmentLoss, norm: Tensor) -> list[float]:
+        """One message for all that processes must agree on; a stop asked of any of them stops all."""
+        stop = torch.tensor(float(self.stopping), device=norm.device)
+        figures = [found.tcc.detach(), found.dtw.detach(), found.total.detach(), norm.detach(), stop]
+        means: list[float] = self.world.mean(torch.stack([f.float() for f in figures])).tolist()
+        return means
 
     def _count(self, skipped: bool) -> None:
         self._skipped = self._skipped + 1 if skipped else 0
