@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +21,11 @@ import torch
 from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
 from hostbot.align.checkpoint import sync
 from hostbot.align.confidence import Calibration, confidence, features
 from hostbot.align.cost import MatchConfig
+from hostbot.align.distributed import whole
 from hostbot.align.encoders import Clips, FrameEncoder
 from hostbot.align.maps import correspondence
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
@@ -33,6 +34,7 @@ from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.types import BadInput, Correspondence, Frames
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "align.json"
+BACKBONE = "backbone"
 _FORMAT = 1
 
 
@@ -113,29 +115,44 @@ class Aligner:
 
 
 def save_aligner(
-    encoder: FrameEncoder, config: AlignerConfig, path: Path, notes: Mapping[str, Any] | None = None
+    encoder: FrameEncoder,
+    config: AlignerConfig,
+    path: Path,
+    notes: Mapping[str, Any] | None = None,
+    *,
+    writes: bool = True,
 ) -> None:
-    """Write ``path`` (a .json file) and the weights beside it, in half precision, each aside and then in place."""
+    """Write ``path`` (a .json file) and the weights beside it, in half precision, each aside and then in place.
+
+    Where the encoder is sharded all processes call this and one of them ``writes``.
+    """
+    kind = torch.float16 if isinstance(config.encoder, SmallConfig) else torch.bfloat16
+    tensors = {n: whole(p).detach().cpu().to(kind).contiguous() for n, p in encoder.state_dict().items()}
+    if not writes:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = path.with_suffix(".safetensors")
     aside = weights.with_name(f".{weights.name}.{os.getpid()}.tmp")
-    kind = torch.float16 if isinstance(config.encoder, SmallConfig) else torch.bfloat16
     try:
-        save_file({n: _plain(p).to(kind).contiguous() for n, p in encoder.state_dict().items()}, aside)
+        save_file(tensors, aside)
         sync(aside)
         os.replace(aside, weights)
     finally:
         aside.unlink(missing_ok=True)
+    if isinstance(config.encoder, QwenConfig):
+        _keep_backbone(Path(config.encoder.folder), path.parent / BACKBONE)
     size = weights.stat().st_size
     write_json(
         path, {"format": _FORMAT, "bytes": size, "config": to_dict(config), "notes": dict(notes or {})}
     )
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    from hostbot.align.distributed import whole
-
-    return whole(tensor).detach().cpu()
+def _keep_backbone(source: Path, target: Path) -> None:
+    """Qwen's own small files (config, tokenizer, preprocessor), so that the weights are whole without its folder."""
+    target.mkdir(exist_ok=True)
+    for file in sorted(source.iterdir()):
+        if file.suffix in (".json", ".txt", ".jinja") and file.resolve() != (target / file.name).resolve():
+            shutil.copyfile(file, target / file.name)
 
 
 def load_aligner(path: Path | None = None, device: torch.device | str = "cpu") -> Aligner:
@@ -160,7 +177,7 @@ def load_aligner(path: Path | None = None, device: torch.device | str = "cpu") -
 
 def _found(config: SmallConfig | QwenConfig, folder: Path) -> SmallConfig | QwenConfig:
     """Qwen's own files are looked for beside the weights first."""
-    beside = folder / "backbone"
+    beside = folder / BACKBONE
     if isinstance(config, QwenConfig) and (beside / "config.json").is_file():
         return QwenConfig(**{**to_dict(config), "folder": str(beside)})
     return config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from hostbot.align.collapse import Collapse, CollapseConfig
 from hostbot.align.draw import DrawConfig
@@ -70,3 +71,15 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     share = (step - config.warmup) / max(1, config.steps - config.warmup)
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
     return config.learning_rate * (config.min_ratio + (1 - config.min_ratio) * cosine)
+
+
+def paper_recipe(**changes: Any) -> TrainConfig:
+    """Tab. hp_align: Qwen3-VL-Embedding, fine-tuned."""
+    return TrainConfig(**changes)
+
+
+def small_recipe(**changes: Any) -> TrainConfig:
+    """The small encoder from scratch."""
+    return TrainConfig(
+        **({"steps": 6000, "batch_size": 32, "learning_rate": 1e-3, "min_ratio": 0.01} | changes)
+    )
