@@ -135,6 +135,7 @@ def save_aligner(
     aside = weights.with_name(f".{weights.name}.{os.getpid()}.tmp")
     try:
         save_file(tensors, aside)
+        aside.chmod(0o644)
         sync(aside)
         os.replace(aside, weights)
     finally:

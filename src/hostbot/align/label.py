@@ -45,7 +45,7 @@ class LabelConfig:
     """Largest share of an execution that may fall on one frame of the demonstration."""
     max_pace: float = 16.0
     """Largest ratio of the two lengths."""
-    pairs_a_part: int = 256
+    pairs_a_part: int = 64
 
 
 def reason_against(found: Alignment, config: LabelConfig, threshold: float) -> str:

@@ -81,7 +81,7 @@ class Train:
     """Most frames of a video in one step."""
     save_every: int = 500
     """Steps between checkpoints."""
-    minutes: float = math.inf
+    minutes: float | None = None
     """Stop cleanly after so many minutes; --resume goes on."""
     seed: int = 0
     resume: bool = False
@@ -100,8 +100,8 @@ class Train:
                 raise BadInput(f"{self.out} holds a run; give --resume to go on with it, or another folder")
             if world.leads:
                 record_run(self.out, self, {"align": self.seed})
-            self._train(trainer)
-            self._export(trainer)
+            if self._train(trainer):
+                self._export(trainer)
 
     def _trainer(self, world: object) -> Trainer:
         import torch
@@ -132,6 +132,7 @@ class Train:
             for k in ("steps", "batch_size", "learning_rate")
             if getattr(self, k) is not None
         }
+        chosen |= {"bf16": world.device.type == "cuda"}  # a CPU is slower in bfloat16 than in float32
         config = recipe(draw=draw, seed=self.seed, save_every=self.save_every, **chosen)
         torch.manual_seed(self.seed)
         pairs = Pairs(caches, self._tasks(sources), draw, self.seed)
@@ -149,8 +150,9 @@ class Train:
                 tasks.setdefault(task, {})[body] = episodes
         return tasks
 
-    def _train(self, trainer: Trainer) -> None:
-        until = time.monotonic() + 60 * self.minutes
+    def _train(self, trainer: Trainer) -> bool:
+        """Whether it came to the end."""
+        until = time.monotonic() + 60 * self.minutes if self.minutes else math.inf
         before = signal.signal(signal.SIGINT, lambda *_: self._asked(trainer))
         try:
             with progress("training", trainer.config.steps) as tick:
@@ -163,8 +165,12 @@ class Train:
                         print(f"step {report.step}: {report.collapse.sentence}")
         finally:
             signal.signal(signal.SIGINT, before)
-        if trainer.step < trainer.config.steps:
-            raise KeyboardInterrupt(f"saved after step {trainer.step}; go on with --resume")
+        told = f"saved after step {trainer.step} of {trainer.config.steps}; go on with --resume"
+        if trainer.step < trainer.config.steps and time.monotonic() < until:
+            raise KeyboardInterrupt(told)
+        if trainer.step < trainer.config.steps and trainer.world.leads:
+            print(told)
+        return trainer.step == trainer.config.steps
 
     @staticmethod
     def _asked(trainer: Trainer) -> None:
@@ -410,8 +416,11 @@ class Eval:
 def _families() -> dict[str, str]:
     """Task -> family for the tasks of the bench."""
     from hostbot.data.pairs import task_key
-    from hostbot.sim.catalogue import tasks
 
+    try:
+        from hostbot.sim.catalogue import tasks
+    except ImportError:
+        raise BadInput("families are the bench's, which is not installed; pass --by task") from None
     return {task_key(task.instructions[0]): task.family for task in tasks().values()}
 
 
