@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from tyro.conf import Positional, arg
 
-from hostbot.cli.show import print_json, print_table, progress
+from hostbot.cli.show import Tick, print_json, print_table, progress
 from hostbot.config import provenance, record_run, write_json
 from hostbot.types import BadInput, DataError, EpisodeSource
 
 if TYPE_CHECKING:
     from hostbot.align.aligner import Aligner
+    from hostbot.align.distributed import World
     from hostbot.align.report import EvalPair
     from hostbot.align.train import Trainer
 
@@ -103,19 +105,17 @@ class Train:
             if self._train(trainer):
                 self._export(trainer)
 
-    def _trainer(self, world: object) -> Trainer:
+    def _trainer(self, world: World) -> Trainer:
         import torch
 
         from hostbot.align.aligner import build_encoder
         from hostbot.align.cache import CacheConfig, build_cache
-        from hostbot.align.distributed import World
         from hostbot.align.draw import DrawConfig, Pairs
         from hostbot.align.qwen import QwenConfig
         from hostbot.align.recipe import paper_recipe, small_recipe
         from hostbot.align.small import SmallConfig
         from hostbot.align.train import Trainer
 
-        assert isinstance(world, World)
         sources = {"robot": dataset_at(self.robot)}
         if self.human is not None:
             sources["human"] = dataset_at(self.human)
@@ -123,7 +123,7 @@ class Train:
         kept = CacheConfig(size=encoder.size)
         caches = {}
         for body, source in sources.items():
-            with progress(f"decoding {body}", len(source)) as tick:
+            with _told(world, f"decoding {body}", len(source)) as tick:
                 caches[body] = build_cache(source, self.cache or self.out / "cache", kept, tick)
         draw = DrawConfig(human_share=self.human_share, max_steps=self.frames)
         recipe = paper_recipe if self.qwen else small_recipe
@@ -155,7 +155,7 @@ class Train:
         until = time.monotonic() + 60 * self.minutes if self.minutes else math.inf
         before = signal.signal(signal.SIGINT, lambda *_: self._asked(trainer))
         try:
-            with progress("training", trainer.config.steps) as tick:
+            with _told(trainer.world, "training", trainer.config.steps) as tick:
                 tick(trainer.step)
                 for report in trainer.run():
                     tick()
@@ -192,6 +192,11 @@ class Train:
         save_aligner(trainer.encoder, config, path, {"steps": trainer.step}, writes=trainer.world.leads)
         if trainer.world.leads:
             print(f"{path}: trained for {trainer.step} steps; try `hostbot align eval`")
+
+
+def _told(world: World, what: str, total: int) -> AbstractContextManager[Tick]:
+    """A progress bar where this process leads; the others keep silent."""
+    return progress(what, total) if world.leads else nullcontext(lambda steps=1, total=None: None)
 
 
 @dataclass(frozen=True)
