@@ -19,6 +19,7 @@ from hostbot.types import BadInput, DataError, EpisodeSource
 
 if TYPE_CHECKING:
     from hostbot.align.aligner import Aligner
+    from hostbot.align.cache import FrameCache
     from hostbot.align.distributed import World
     from hostbot.align.report import EvalPair
     from hostbot.align.train import Trainer
@@ -125,6 +126,8 @@ class Train:
         for body, source in sources.items():
             with _told(world, f"decoding {body}", len(source)) as tick:
                 caches[body] = build_cache(source, self.cache or self.out / "cache", kept, tick)
+        if world.device.type == "cuda":
+            _hold(caches, world)
         draw = DrawConfig(human_share=self.human_share, max_steps=self.frames)
         recipe = paper_recipe if self.qwen else small_recipe
         chosen = {
@@ -153,7 +156,11 @@ class Train:
     def _train(self, trainer: Trainer) -> bool:
         """Whether it came to the end."""
         until = time.monotonic() + 60 * self.minutes if self.minutes else math.inf
-        before = signal.signal(signal.SIGINT, lambda *_: self._asked(trainer))
+        signals = (
+            signal.SIGINT,
+            signal.SIGTERM,
+        )  # clusters send the second before they take the machine away
+        before = {each: signal.signal(each, lambda *_: self._asked(trainer)) for each in signals}
         try:
             with _told(trainer.world, "training", trainer.config.steps) as tick:
                 tick(trainer.step)
@@ -164,7 +171,8 @@ class Train:
                     if trainer.world.leads and report.collapse and report.collapse.sentence:
                         print(f"step {report.step}: {report.collapse.sentence}")
         finally:
-            signal.signal(signal.SIGINT, before)
+            for each, handler in before.items():
+                signal.signal(each, handler)
         told = f"saved after step {trainer.step} of {trainer.config.steps}; go on with --resume"
         if trainer.step < trainer.config.steps and time.monotonic() < until:
             raise KeyboardInterrupt(told)
@@ -192,6 +200,18 @@ class Train:
         save_aligner(trainer.encoder, config, path, {"steps": trainer.step}, writes=trainer.world.leads)
         if trainer.world.leads:
             print(f"{path}: trained for {trainer.step} steps; try `hostbot align eval`")
+
+
+def _hold(caches: dict[str, FrameCache], world: World) -> None:
+    """Keep frames on the GPU where they take at most a third of what is free."""
+    import torch
+
+    wanted, free = sum(c.nbytes for c in caches.values()), torch.cuda.mem_get_info(world.device)[0]
+    where = "on the GPU" if 3 * wanted <= free else "on the disk"
+    if world.leads:
+        print(f"{wanted / 2**30:.1f} GiB of frames stay {where}; the GPU has {free / 2**30:.1f} GiB free")
+    for cache in caches.values() if 3 * wanted <= free else ():
+        cache.hold(world.device)
 
 
 def _told(world: World, what: str, total: int) -> AbstractContextManager[Tick]:
