@@ -1,4 +1,4 @@
-"""Who can be evaluated: a model, a policy elsewhere, the expert replayed, doing nothing.
+"""Who can be evaluated: whoever keeps this protocol. Here are those that need no model: the expert replayed, and nothing.
 
 Legend: H action steps, N steps of an episode, D action width, T video frames.
 """
@@ -15,8 +15,6 @@ from jaxtyping import Float32
 from hostbot.bench.films import Filmed
 from hostbot.bench.suites import Trial
 from hostbot.bench.worker import Expert
-from hostbot.policy.policy import Policy
-from hostbot.policy.skill import Skill
 from hostbot.sim.demonstrator import VIEW
 from hostbot.types import ActionChunk, BadInput, Demonstration, Embodiment, Observation, bimanual
 
@@ -100,36 +98,6 @@ class Replay:
             session["at"] += CHUNK
             out.append(chunk_of(session["actions"][steps]))
         return out
-
-
-class Model:
-    """A policy in this process; skills are acquired once a video and shared by its trials."""
-
-    looks = True
-    asks_expert = False
-
-    def __init__(self, policy: Policy, pace: float | None = None) -> None:
-        self.policy, self._pace = policy, pace
-        self._skills: dict[tuple[Any, ...], Skill] = {}
-        self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}"
-
-    @property
-    def identity(self) -> str:
-        """Name and hash of the weights."""
-        return self._identity
-
-    def begin(
-        self, trial: Trial, video: Demonstration | None, instruction: str, expert: Expert | None
-    ) -> Any:
-        """Acquire the skill if it is new, and start a session seeded by the trial."""
-        key = (trial.shown_task, trial.video_seed, trial.shown, trial.told)
-        if key not in self._skills:
-            self._skills[key] = self.policy.acquire(video, instruction, pace=self._pace)
-        return self.policy.start(self._skills[key], seed=trial.seed)
-
-    def act(self, sessions: Sequence[Any], observations: Sequence[Observation]) -> list[ActionChunk]:
-        """One batched cycle."""
-        return list(self.policy.step_batch(sessions, observations))
 
 
 def shown_video(trial: Trial, film: Filmed | None) -> Demonstration | None:

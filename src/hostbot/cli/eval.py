@@ -175,9 +175,13 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
 
 
 def _player(flags: Eval, policy: Policy | None) -> Player:
-    from hostbot.bench.players import Model, scripted
+    if policy is None:
+        from hostbot.bench.players import scripted
 
-    return scripted(flags.policy) if policy is None else Model(policy, flags.pace)
+        return scripted(flags.policy)
+    from hostbot.bench.model import Model
+
+    return Model(policy, flags.pace)
 
 
 def _load(flags: Eval, device: str, wave: int) -> Policy:
