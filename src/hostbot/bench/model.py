@@ -40,3 +40,6 @@ class Model:
     def act(self, sessions: Sequence[Any], observations: Sequence[Observation]) -> list[ActionChunk]:
         """One batched cycle."""
         return list(self.policy.step_batch(sessions, observations))
+
+    def end(self, session: Any) -> None:
+        """A session holds nothing that must be given back."""

@@ -1,4 +1,4 @@
-"""Who can be evaluated: whoever keeps this protocol. Here are those that need no model: the expert replayed, and nothing.
+"""Who can be evaluated: whoever keeps this protocol. Those that need no model are here.
 
 Legend: H action steps, N steps of an episode, D action width, T video frames.
 """
@@ -44,6 +44,9 @@ class Player(Protocol):
     def act(self, sessions: Sequence[Any], observations: Sequence[Observation]) -> list[ActionChunk]:
         """One cycle for every session."""
 
+    def end(self, session: Any) -> None:
+        """A trial is over."""
+
 
 def chunk_of(actions: Float32[np.ndarray, "H D"], embodiment: Embodiment | None = None) -> ActionChunk:
     """A chunk of somebody who believes nothing."""
@@ -75,6 +78,9 @@ class Still:
         still = [np.zeros_like(seen.state) if self.zero else seen.state for seen in observations]
         return [chunk_of(np.tile(one, (CHUNK, 1))) for one in still]
 
+    def end(self, session: None) -> None:
+        """Nothing to forget."""
+
 
 class Replay:
     """The expert's actions in the very scene, replayed in chunks; scores what the bench says of the expert."""
@@ -98,6 +104,9 @@ class Replay:
             session["at"] += CHUNK
             out.append(chunk_of(session["actions"][steps]))
         return out
+
+    def end(self, session: Any) -> None:
+        """Nothing to give back."""
 
 
 def shown_video(trial: Trial, film: Filmed | None) -> Demonstration | None:

@@ -169,6 +169,7 @@ class Rollout:
             row.seen = seen
             return None
         row.result = result_of(row, seen.outcome, self.config.driver == "expert")
+        self.player.end(row.session[0])
         return Finished(result=row.result, row=row, pictures=seen.outcome.pictures)
 
     def _decide(self, active: Sequence[Row], crew: Crew) -> None:
