@@ -9,7 +9,7 @@ from hostbot.bench.suites import Trial
 from hostbot.bench.worker import Expert
 from hostbot.policy.policy import Policy
 from hostbot.policy.skill import Skill
-from hostbot.types import ActionChunk, Demonstration, Observation
+from hostbot.types import ActionChunk, BadInput, Demonstration, Observation, bimanual
 
 
 class Model:
@@ -19,6 +19,12 @@ class Model:
     asks_expert = False
 
     def __init__(self, policy: Policy, pace: float | None = None) -> None:
+        robot = bimanual(policy.embodiment.rate_hz)
+        if policy.embodiment.parts != robot.parts or set(policy.embodiment.views) - set(robot.views):
+            raise BadInput(
+                f"policy {policy.spec.name!r} is for {policy.embodiment.name!r} with "
+                f"{', '.join(policy.embodiment.views)}; the bench's robot is {robot.name!r} with {', '.join(robot.views)}"
+            )
         self.policy, self._pace = policy, pace
         self._skills: dict[tuple[Any, ...], Skill] = {}
         self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}"

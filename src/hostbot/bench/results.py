@@ -41,6 +41,8 @@ class RolloutConfig:
     """``expert``: the expert acts and the player only says where it thinks it is."""
     size: int = 96
     """Height and width at which views are drawn, as the training data's were."""
+    rate_hz: float = 16.0
+    """Control steps a second, the policy's."""
     seconds: float = 14.0
     pace: float | None = None
     """How fast the human video is played; None is the policy's own."""

@@ -53,7 +53,7 @@ class Rollout:
         films: Path | None = None,
     ) -> None:
         self.player, self.config = player, config
-        self._env = EnvConfig(size=config.size, seconds=config.seconds)
+        self._env = EnvConfig(size=config.size, seconds=config.seconds, rate_hz=config.rate_hz)
         self._image_size, self._folder = image_size, films
         self._pictures = player.looks
         self._films: dict[Film, Filmed] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -59,6 +59,8 @@ class Eval:
     """Seed of each task's first scene."""
     films: int = 4
     """Trials to film: human, robot, predicted future."""
+    size: int = 96
+    """Height and width at which the bench draws a view, as it did for the training data."""
     workers: int = 0
     """Simulation processes; 0 is one a core."""
     wave: int = 0
@@ -111,6 +113,8 @@ def _closed_loop(flags: Eval) -> None:
     wanted = {trial.key for trial in trials(config.suite)}
     local = flags.policy not in _SCRIPTED and not _is_url(flags.policy)
     policy = _load(flags, device, config.wave) if local else None
+    if policy is not None:
+        config = replace(config, rate_hz=policy.embodiment.rate_hz)
     rollout = Rollout(
         _player(flags, policy),
         config,
@@ -126,7 +130,7 @@ def _closed_loop(flags: Eval) -> None:
                 _film(flags.out, finished, policy)
             tick()
     results = [result for key, result in read_results(flags.out).items() if key in wanted]
-    found = report(results)
+    found = report(results, config.rate_hz)
     title = f"{rollout.player.identity}: {flags.suite if not flags.tasks else ', '.join(flags.tasks)}"
     about = {
         "player": rollout.player.identity,
@@ -177,6 +181,7 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
         execution=ExecutionConfig(execute=flags.execute, lead=flags.lead),
         driver="expert" if flags.drive == "expert" else "player",
         pace=flags.pace,
+        size=flags.size,
         workers=workers,
         # A server takes only so many robots; without one, enough waves to keep every process busy.
         in_flight=1 if _is_url(flags.policy) else max(2, -(-8 * workers // wave)),
