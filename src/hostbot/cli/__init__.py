@@ -26,6 +26,7 @@ GROUPS = {
     "align": "which moment of one video is which of another: train, map, label, evaluate, plot",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
+    "eval": "closed-loop success in the bench, or predicted against recorded actions",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2
