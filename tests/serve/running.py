@@ -95,7 +95,7 @@ def running(policy=None, memory=None, guard=None, **config):
     def call(work):
         return asyncio.run_coroutine_threadsafe(work, loop).result(20)
 
-    server = PolicyServer(policy or EchoPolicy(), ServeConfig(port=0, **config), memory, guard)
+    server = PolicyServer(policy or EchoPolicy(), ServeConfig(**{"port": 0, **config}), memory, guard)
     call(server.start())
     server.url = f"ws://127.0.0.1:{server.port}"
     server.get = lambda path: get(server.port, path)

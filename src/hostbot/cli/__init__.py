@@ -26,6 +26,7 @@ GROUPS = {
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "memory": "demonstrations that are kept: add, find by instruction, list, remove, export, check",
+    "serve": "a policy on the network: openpi's protocol, several robots, memory, limits",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2
