@@ -77,7 +77,7 @@ def angle(kind, a, b):
         if kind == "euler":
             return Rotation.from_euler("xyz", values)
         if kind == "quaternion":
-            return Rotation.from_quat(values, scalar_first=True)
+            return Rotation.from_quat(values[:, [1, 2, 3, 0]])
         x, y = values[:, :3], values[:, 3:]
         return Rotation.from_matrix(np.stack([x, y, np.cross(x, y)], -1))
 

@@ -1,0 +1,82 @@
+"""A server as a process of its own, and what is measured of it from outside: memory and how quickly health answers."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+VIEWS = ("left_wrist", "right_wrist", "third_person")
+
+
+class Rehearsing:
+    """``hostbot serve --rehearse``, watched once in a while."""
+
+    def __init__(self, *flags: str, every_s: float = 0.05) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hostbot", "serve", "--rehearse", "--port", "0", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        found = re.search(r"ws://([^:]+):(\d+)", self.process.stdout.readline())
+        assert found, "the server did not start"
+        self.url, self.port = found.group(), int(found[2])
+        self.health_ms: list[float] = []
+        self.rss_mb: list[tuple[float, float]] = []
+        self._every_s, self._end = every_s, threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        begin = last = time.monotonic()
+        while not self._end.wait(self._every_s):
+            mark = time.perf_counter()
+            line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+            line.request("GET", "/healthz")
+            assert line.getresponse().status == 200
+            line.close()
+            self.health_ms.append(1e3 * (time.perf_counter() - mark))
+            if time.monotonic() - last > 0.5:
+                last = time.monotonic()
+                self.rss_mb.append((last - begin, self.rss()))
+
+    def rss(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+    def close(self) -> None:
+        self._end.set()
+        self._watcher.join()
+        assert self.process.poll() is None, "the server ended on its own"
+        self.process.terminate()
+        assert self.process.wait(20) == 0
+
+    def memory(self) -> dict[str, float]:
+        """After a tenth of the time, when every buffer has been used once, and at the end (medians of a tenth each)."""
+        times, sizes = np.array(self.rss_mb).T
+        part = times / times[-1]
+        early = float(np.median(sizes[(part >= 0.1) & (part <= 0.2)]))
+        late = float(np.median(sizes[part >= 0.9]))
+        return {
+            "early_mb": round(early, 1), "late_mb": round(late, 1), "largest_mb": round(float(sizes.max()), 1),
+            "growth_percent": round(100 * (late / early - 1), 2),
+        }  # fmt: skip
+
+    def health(self) -> dict[str, float]:
+        found = np.array(self.health_ms)
+        return {
+            "asked": len(found), "p50_ms": round(float(np.median(found)), 2),
+            "p99_ms": round(float(np.quantile(found, 0.99)), 2), "largest_ms": round(float(found.max()), 2),
+        }  # fmt: skip
+
+
+def observation(number: float, size: int, rng: np.random.Generator) -> dict[str, object]:
+    picture = rng.integers(0, 255, (size, size, 3), np.uint8)
+    state = np.full(20, number, np.float32)
+    return {"state": state, "images": dict.fromkeys(VIEWS, picture), "prompt": f"task {int(number) % 7}"}
