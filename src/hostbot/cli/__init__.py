@@ -25,6 +25,7 @@ GROUPS = {
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
+    "eval": "closed-loop success in the bench, or predicted against recorded actions",
     "memory": "demonstrations that are kept: add, find by instruction, list, remove, export, check",
     "serve": "a policy on the network: openpi's protocol, several robots, memory, limits",
     "doctor": "check that everything hostbot needs works here",
