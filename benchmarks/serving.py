@@ -24,7 +24,8 @@ class Rehearsing:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
-        found = re.search(r"ws://([^:]+):(\d+)", self.process.stdout.readline())
+        said = [self.process.stdout.readline() for _ in range(2)]
+        found = re.search(r"ws://([^:]+):(\d+)", said[1])
         assert found, "the server did not start"
         self.url, self.port = found.group(), int(found[2])
         self.health_ms: list[float] = []

@@ -21,8 +21,8 @@ def started(*words, **environment):
         [sys.executable, "-m", "hostbot", "serve", "--port", "0", *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
     )  # fmt: skip
+    assert "warmed up" in process.stdout.readline(), process.stderr.read()
     line = process.stdout.readline()
-    assert line, process.stderr.read()
     return process, re.search(r"wss?://\S+", line).group()
 
 
@@ -70,6 +70,8 @@ def test_a_rehearsal_from_start_to_ctrl_c(tmp_path):
         (["--rehearse", "--port", "99999"], "0..65535"),
         (["--rehearse", "--token-file", "nothing"], "nothing"),
         ([], "--rehearse"),
+        (["--policy", "nowhere", "--rehearse"], "either"),
+        (["--policy", "nowhere"], "no policy at nowhere"),
     ],
 )
 def test_mistakes_are_one_sentence(words, told, capsys, monkeypatch):

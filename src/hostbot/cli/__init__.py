@@ -21,6 +21,8 @@ from hostbot.types import BadInput
 
 GROUPS = {
     "demo": "see what hostbot does, on this machine, in one command",
+    "acquire": "watch one video and keep the skill, as a file or in memory",
+    "do": "say a task: do it if it was ever shown, or ask for a video",
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
+from hostbot.cli.policies import Dtype, load_policy
 from hostbot.types import BadInput, Embodiment, bimanual
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hostbot.serve.contract import Policy, ServeConfig
     from hostbot_client.guard import Guard
 
+MAX_BATCH = 8
 PathOrNone = Annotated[Path | None, arg(metavar="PATH")]
 
 
@@ -29,6 +31,8 @@ class Serve:
     Listens on this machine only unless told otherwise, and elsewhere asks for a token. Ctrl-C ends it.
     """
 
+    policy: PathOrNone = None
+    """A policy's folder."""
     rehearse: bool = False
     """Keep every robot where it is: try cameras, network, limits and the stop before anything moves."""
     host: str = "127.0.0.1"
@@ -49,6 +53,9 @@ class Serve:
     """What the video shows."""
     limits: PathOrNone = None
     """A limits file: for robots that have no guard of their own."""
+    device: str = "auto"
+    """auto, cpu, cuda."""
+    dtype: Dtype = "float32"
     max_robots: int = 16
     max_message_mb: int = 16
     rate: float = 16.0
@@ -75,14 +82,17 @@ class Serve:
             tls_key=self.tls_key,
             max_robots=self.max_robots,
             max_message_bytes=self.max_message_mb << 20,
+            max_batch=MAX_BATCH,
             novel=self.novel,
         )
 
     def _policy(self) -> Policy:
         from hostbot.serve.rehearsal import Rehearsal
 
-        if not self.rehearse:
-            raise BadInput("there is no trained policy to serve yet: pass --rehearse to try everything else")
+        if self.rehearse == (self.policy is not None):
+            raise BadInput("say what to serve: either --policy FOLDER, or --rehearse to move nothing")
+        if self.policy is not None:
+            return load_policy(self.policy, self.device, self.dtype, MAX_BATCH)
         return Rehearsal(bimanual(self.rate), self.horizon)
 
     def _memory(self) -> DemonstrationMemory | None:
@@ -112,6 +122,7 @@ class Serve:
         from hostbot.serve.server import PolicyServer
 
         server = PolicyServer(policy, config, memory, guard)
+        print(f"warmed up in {await server.warm_up():.1f} s", flush=True)
         if self.video is not None or self.instruction:
             server.shelf.default = await server.shelf.acquire(self.video, self.instruction)
         await server.start()

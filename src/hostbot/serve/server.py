@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -23,7 +24,7 @@ from hostbot.serve.contract import Policy, ServeConfig, is_loopback
 from hostbot.serve.engine import Engine, PolicyFailed
 from hostbot.serve.robot import Robot
 from hostbot.serve.shelf import Shelf
-from hostbot.types import BadInput
+from hostbot.types import BadInput, Observation
 from hostbot_client.codec import BadMessage, pack, unpack
 from hostbot_client.guard import Guard
 
@@ -94,6 +95,12 @@ class PolicyServer:
             logger=_wire,
         )
         self.ready = True
+
+    async def warm_up(self) -> float:
+        """Think once at every batch size, so that no robot waits for compilers and caches; seconds."""
+        begin = time.monotonic()
+        await self.engine.run(lambda: warm(self.policy, self.config.max_batch))
+        return time.monotonic() - begin
 
     async def stop(self) -> None:
         """Close every connection and end the inference thread, within a few seconds."""
@@ -203,6 +210,19 @@ class PolicyServer:
         if robot is None or until < time.monotonic():
             raise BadInput("that session is gone")
         return robot
+
+
+def warm(policy: Policy, max_batch: int) -> None:
+    """A few passes that nobody sees, by language alone over grey pictures."""
+    robot = policy.embodiment
+    views = {view: np.full((64, 64, 3), 127, np.uint8) for view in robot.views}
+    seen = Observation(views=views, state=np.zeros(robot.dim, np.float32))
+    try:
+        skill = policy.acquire(None, "warm up")
+        for count in {min(2**n, max_batch) for n in range(max_batch.bit_length() + 1)}:
+            policy.step_batch([policy.start(skill) for _ in range(count)], [seen] * count)
+    except BadInput as reason:
+        log.warning("not warmed up: %s", reason)
 
 
 def _peer(connection: ServerConnection) -> str:
