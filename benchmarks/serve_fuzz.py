@@ -173,7 +173,7 @@ def main() -> None:
         fuzzer.start()
     for fuzzer in fuzzers:
         fuzzer.join()
-    spent, (memory, health) = time.monotonic() - begin, (server.memory(), server.health())
+    spent = time.monotonic() - begin
     server.close()
     totals = {
         name: sum(getattr(f, name) for f in fuzzers)
@@ -183,7 +183,7 @@ def main() -> None:
         "hardware": hardware(torch.device("cpu")), "commit": commit(), "seconds": round(spent, 1),
         "frames": totals["refused"] + totals["answered"], **totals,
         "failures": [f.failure for f in fuzzers if f.failure],
-        "server_memory": memory, "healthz": health,
+        "server_memory": server.memory(), "healthz": server.health(),
     }  # fmt: skip
     save(arguments.out, "serve_fuzz", result)
 

@@ -28,24 +28,19 @@ class Rehearsing:
         found = re.search(r"ws://([^:]+):(\d+)", said[1])
         assert found, "the server did not start"
         self.url, self.port = found.group(), int(found[2])
-        self.health_ms: list[float] = []
         self.rss_mb: list[tuple[float, float]] = []
-        self._every_s, self._end = every_s, threading.Event()
+        # In a process of its own: among the clients' threads it would measure how long Python makes it wait.
+        self._prober = subprocess.Popen(
+            [sys.executable, __file__, str(self.port), str(every_s)], stdout=subprocess.PIPE, text=True
+        )
+        self._end = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
 
     def _watch(self) -> None:
-        begin = last = time.monotonic()
-        while not self._end.wait(self._every_s):
-            mark = time.perf_counter()
-            line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-            line.request("GET", "/healthz")
-            assert line.getresponse().status == 200
-            line.close()
-            self.health_ms.append(1e3 * (time.perf_counter() - mark))
-            if time.monotonic() - last > 0.5:
-                last = time.monotonic()
-                self.rss_mb.append((last - begin, self.rss()))
+        begin = time.monotonic()
+        while not self._end.wait(0.5):
+            self.rss_mb.append((time.monotonic() - begin, self.rss()))
 
     def rss(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -54,6 +49,11 @@ class Rehearsing:
     def close(self) -> None:
         self._end.set()
         self._watcher.join()
+        self._prober.terminate()
+        assert self._prober.stdout is not None
+        self.health_ms = [
+            float(line) for line in self._prober.stdout.read().splitlines(keepends=True) if line[-1] == "\n"
+        ]
         assert self.process.poll() is None, "the server ended on its own"
         self.process.terminate()
         assert self.process.wait(20) == 0
@@ -81,3 +81,19 @@ def observation(number: float, size: int, rng: np.random.Generator) -> dict[str,
     picture = rng.integers(0, 255, (size, size, 3), np.uint8)
     state = np.full(20, number, np.float32)
     return {"state": state, "images": dict.fromkeys(VIEWS, picture), "prompt": f"task {int(number) % 7}"}
+
+
+def probe(port: int, every_s: float) -> None:
+    """Ask for health for ever, and print how long each answer took in milliseconds."""
+    while True:
+        time.sleep(every_s)
+        mark = time.perf_counter()
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        line.request("GET", "/healthz")
+        assert line.getresponse().status == 200
+        line.close()
+        print(1e3 * (time.perf_counter() - mark), flush=True)
+
+
+if __name__ == "__main__":
+    probe(int(sys.argv[1]), float(sys.argv[2]))

@@ -292,10 +292,49 @@ def test_a_broken_connection_takes_its_session_up_again():
         robot._connection.socket.shutdown(socket.SHUT_RDWR)
         with pytest.raises(ServerLost):
             robot.infer(observation())
+        until = time.monotonic() + 10
+        while not server._parked and time.monotonic() < until:
+            time.sleep(0.01)
         server._parked.clear()
-        with pytest.raises(Refused, match="gone; acquire or start"):
+        assert robot.infer(observation())["actions"][2, 1] == 1, (
+            "the server has forgotten: the prompt begins anew"
+        )
+        assert robot.num_lost_sessions == 1
+
+
+def test_a_session_is_taken_up_while_its_old_line_still_seems_alive():
+    """A robot whose answer did not come in time asks again by a new line while the old question is thought about."""
+    with running(EchoPolicy(seconds=0.5)) as server, client(server, answer_s=5) as robot:
+        robot.infer(observation())
+        with pytest.raises(ServerLost):
+            robot.infer(observation(), answer_s=0.1)
+        assert robot.infer(observation())["actions"][2, 1] == 3, "the second was thought, the third answered"
+        assert robot.num_lost_sessions == 0
+
+
+def test_a_named_skill_is_begun_again_and_never_exchanged_for_another(tmp_path):
+    video = tmp_path / "v.mp4"
+    video.write_bytes(b"a video")
+
+    def cut():
+        robot._connection.socket.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(ServerLost):
             robot.infer(observation())
-        assert robot.infer(observation())["actions"][2, 1] == 1
+        until = time.monotonic() + 10
+        while not server._parked and time.monotonic() < until:
+            time.sleep(0.01)
+        server._parked.clear()
+
+    with running() as server, client(server) as robot:
+        named = robot.acquire(video, "pour")["skill"]
+        robot.infer(observation())
+        cut()
+        assert robot.infer(observation())["host"]["skill"] == named
+        cut()
+        server.shelf._held.clear()
+        for _ in range(2):
+            with pytest.raises(Refused, match="no skill"):
+                robot.infer(observation())
 
 
 def test_health_is_answered_while_the_policy_thinks():
@@ -341,9 +380,9 @@ def test_a_client_that_does_not_read_harms_nobody_and_is_cut_off():
             assert good.infer(observation(n))["actions"][7, 0] == n
         assert server.get("/healthz")[0] == 200
         until = time.monotonic() + 10
-        while len(server._connections) > 1 and time.monotonic() < until:
+        while len(server._links) > 1 and time.monotonic() < until:
             time.sleep(0.05)
-        assert len(server._connections) == 1, "who does not take its answers is cut off"
+        assert len(server._links) == 1, "who does not take its answers is cut off"
         stuck.close()
 
 
@@ -372,11 +411,11 @@ def test_half_a_handshake_and_a_dead_line_harm_nobody():
         half.sendall(b"GET / HTTP/1.1\r\n")
         dead = deaf(server.port)
         assert good.infer(observation(1))["actions"][0, 0] == 1
-        assert len(server._connections) == 2
+        assert len(server._links) == 2
         until = time.monotonic() + 10
-        while len(server._connections) > 1 and time.monotonic() < until:
+        while len(server._links) > 1 and time.monotonic() < until:
             time.sleep(0.05)
-        assert len(server._connections) == 1, "who does not answer pings is cut off"
+        assert len(server._links) == 1, "who does not answer pings is cut off"
         assert good.infer(observation(2))["actions"][0, 0] == 2
         half.close()
         dead.close()

@@ -42,6 +42,7 @@ class Robot:
         """The prompt that chose the skill."""
         self._total_ms: float | None = None
         self._video: Any = None
+        self._turn = asyncio.Lock()
 
     async def handle(self, message: Any) -> dict[str, Any]:
         """The answer to one message; ``BadInput`` is the client's to read."""
@@ -53,10 +54,12 @@ class Robot:
         op = host.get("op", "reset" if message.get("reset") is True and "state" not in message else "step")
         if op not in _OPS:
             raise BadInput(f"there is no operation {str(op)[:40]!r}; there are {', '.join(_OPS)}")
-        if op == "step":
-            return await self._step(message, host)
-        told = await getattr(self, f"_{op}")(message, host)
-        return {"host": {"op": op, **told}}
+        # A client that lost its line may come back by another while its last question is still being thought about.
+        async with self._turn:
+            if op == "step":
+                return await self._step(message, host)
+            told = await getattr(self, f"_{op}")(message, host)
+            return {"host": {"op": op, **told}}
 
     # An observation ------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class PolicyServer:
         self.ready = False
         self.num_refused = 0
         self._server: Server | None = None
-        self._connections: set[ServerConnection] = set()
+        self._links: set[_Link] = set()
         self._parked: collections.OrderedDict[str, tuple[float, Robot]] = collections.OrderedDict()
 
     @property
@@ -124,7 +124,7 @@ class PolicyServer:
         if not self._allowed(connection, request):
             log.warning("refused %s: wrong or no token", _peer(connection))
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "a token is needed\n")
-        if len(self._connections) >= self.config.max_robots or not self.ready:
+        if len(self._links) >= self.config.max_robots or not self.ready:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again later\n")
         return None
 
@@ -140,11 +140,11 @@ class PolicyServer:
     # A connection ----------------------------------------------------------------------------------------------
 
     async def _serve(self, connection: ServerConnection) -> None:
-        if len(self._connections) >= self.config.max_robots:
+        if len(self._links) >= self.config.max_robots:
             await connection.close(_BUSY, "busy")
             return
         link = _Link(connection, Robot(self.shelf, self.engine, self.config, self.guard))
-        self._connections.add(connection)
+        self._links.add(link)
         self.engine.num_robots += 1
         try:
             await self._talk(link)
@@ -152,7 +152,7 @@ class PolicyServer:
             connection.transport.abort()
         finally:
             self.engine.num_robots -= 1
-            self._connections.discard(connection)
+            self._links.discard(link)
             self._park(link.robot)
 
     async def _talk(self, link: _Link) -> None:
@@ -205,11 +205,16 @@ class PolicyServer:
             self._parked.pop(name, None)
 
     def _resume(self, name: object) -> Robot:
-        """A session by the name only its client knows; each can be taken up once."""
-        until, robot = self._parked.pop(str(name), (0.0, None))
-        if robot is None or until < time.monotonic():
+        """A session by the name only its client knows, even if its old line is not yet known to be dead."""
+        for link in self._links:
+            if hmac.compare_digest(link.robot.id.encode(), str(name).encode()):
+                robot, link.robot = link.robot, Robot(self.shelf, self.engine, self.config, self.guard)
+                link.connection.transport.abort()
+                return robot
+        until, parked = self._parked.pop(str(name), (0.0, None))
+        if parked is None or until < time.monotonic():
             raise BadInput("that session is gone")
-        return robot
+        return parked
 
 
 def warm(policy: Policy, max_batch: int) -> None:

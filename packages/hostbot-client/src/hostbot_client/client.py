@@ -50,8 +50,8 @@ class PolicyClient:
         self._lock = threading.Lock()
         self._connection: ClientConnection | None = None
         self.metadata: Mapping[str, Any] = {}
-        self.num_connections = 0
-        self._session = ""
+        self.num_connections = self.num_lost_sessions = 0
+        self._session = self._skill = ""
 
     def __enter__(self) -> PolicyClient:
         self.connect()
@@ -120,6 +120,8 @@ class PolicyClient:
         given = {key: value for key, value in told.items() if value is not None}
         answer = self._ask({"host": {"op": op, **given}}, answer_s)
         found = answer.get("host", {})
+        if op in ("acquire", "start") and isinstance(found, Mapping):
+            self._skill = str(found.get("skill", ""))
         return dict(found) if isinstance(found, Mapping) else {}
 
     def _ask(self, message: Mapping[str, Any], answer_s: float | None) -> dict[str, Any]:
@@ -159,20 +161,30 @@ class PolicyClient:
             raise ValueError(f"{self.url} is no address of a server: {reason}") from None
         try:
             self.metadata = _decoded(connection.recv(timeout=self.connect_s), self.max_bytes)
-            session = str(self.metadata.get("session", ""))
-            if session and self._session:
-                old = pack({"host": {"op": "resume", "session": self._session}})
-                session = str(self._exchange(connection, old, self.connect_s)["host"]["session"])
-            self._session = session
-        except Refused as reason:
-            self._session = ""  # said once: the next call begins anew
+            self._rejoin(connection)
+        except Refused:
             connection.close()
-            raise Refused(f"{reason}; acquire or start the skill again") from None
+            raise
         except (WebSocketException, OSError, TimeoutError, BadMessage, KeyError) as reason:
             connection.close()
             raise ServerLost(f"{self.url} did not introduce itself: {reason}") from None
         self._connection, self.num_connections = connection, self.num_connections + 1
         return connection
+
+    def _rejoin(self, connection: ClientConnection) -> None:
+        """Take the old session up; where the server has lost it, begin the skill that was named again, and no other."""
+        ours, theirs = self._session, str(self.metadata.get("session", ""))
+        if ours and theirs:
+            try:
+                asked = pack({"host": {"op": "resume", "session": ours}})
+                self._exchange(connection, asked, self.connect_s)
+                return
+            except Refused:
+                self.num_lost_sessions += 1
+        if self._skill:
+            asked = pack({"host": {"op": "start", "skill": self._skill}})
+            self._exchange(connection, asked, self.connect_s)
+        self._session = theirs
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -182,7 +194,7 @@ class PolicyClient:
     def close(self) -> None:
         """Say goodbye."""
         with self._lock:
-            connection, self._connection, self._session = self._connection, None, ""
+            connection, self._connection, self._session, self._skill = self._connection, None, "", ""
         if connection is not None:
             connection.close()
 
