@@ -25,6 +25,7 @@ GROUPS = {
     "do": "say a task: do it if it was ever shown, or ask for a video",
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
+    "align": "which moment of one video is which of another: train, map, label, evaluate, plot",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "eval": "closed-loop success in the bench, or predicted against recorded actions",
