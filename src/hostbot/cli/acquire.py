@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from hostbot.cli.memory import opened
+from hostbot.cli.memory import Embedding, opened
 from hostbot.cli.policies import Dtype, load_policy
 from hostbot.cli.show import print_json
 from hostbot.types import BadInput
@@ -34,6 +34,7 @@ class Acquire:
     device: str = "auto"
     """auto, cpu, cuda."""
     dtype: Dtype = "float32"
+    embedding: Embedding = field(default_factory=Embedding)
     json: bool = False
     """Print one JSON value."""
 
@@ -52,7 +53,7 @@ class Acquire:
             skill.save(self.out)
             told["file"] = str(self.out)
         if self.memory is not None:
-            with opened(self.memory, embedding=True) as memory:
+            with opened(self.memory, self.embedding) as memory:
                 told["remembered"] = memory.add(self.video, self.instruction).entry.label
         if self.json:
             print_json(told)

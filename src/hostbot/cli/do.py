@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from hostbot.cli.memory import default_memory, opened
+from hostbot.cli.memory import Embedding, default_memory, opened
 from hostbot.cli.policies import Dtype, load_policy
 from hostbot.cli.show import print_json, progress
 from hostbot.types import BadInput, Image
@@ -46,6 +46,7 @@ class Do:
     device: str = "auto"
     """auto, cpu, cuda."""
     dtype: Dtype = "float32"
+    embedding: Embedding = field(default_factory=Embedding)
     json: bool = False
     """Print one JSON value."""
 
@@ -57,7 +58,7 @@ class Do:
         policy = load_policy(self.policy, self.device, self.dtype)
         env = SimEnv(task(self.task))
         env.reset(seed=self.seed)
-        with opened(self.memory, embedding=True) as memory:
+        with opened(self.memory, self.embedding) as memory:
             entry, found = self._entry(memory, env.pictures()["third_person"])
             begin = time.perf_counter()
             skill = policy.acquire(memory.video(entry), entry.instruction)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from hostbot.cli.show import print_json, print_table
-from hostbot.types import BadInput
+from hostbot.types import BadInput, Image
 
 if TYPE_CHECKING:
-    from hostbot.memory import DemonstrationMemory, Entry
+    from hostbot.memory import DemonstrationMemory, Embedder, Entry
 
 Label = Annotated[Positional[str], arg(metavar="SKILL")]
 
@@ -24,12 +24,45 @@ def default_memory() -> str:
     return os.environ.get("HOSTBOT_MEMORY") or str(Path("~/.hostbot/memory").expanduser())
 
 
-def opened(where: str, embedding: bool = False) -> AbstractContextManager[DemonstrationMemory]:
-    """The memory at an address, with the offline embedder where something is to be embedded."""
-    from hostbot.memory import open_memory
-    from hostbot.memory.words import offline
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """What turns instructions and scenes into vectors; a memory stays with the one it was made with."""
 
-    return open_memory(where, offline() if embedding else None)
+    qwen: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Embed instructions and scenes with this Qwen3-VL-Embedding checkpoint, as in the paper (GPU)."""
+    aligner: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Embed scenes with these alignment weights, and instructions with word vectors; without, instructions only."""
+
+    def make(self) -> Embedder:
+        """The embedder these flags mean."""
+        if self.qwen is not None and self.aligner is not None:
+            raise BadInput("--qwen embeds scenes too: leave --aligner out")
+        if self.qwen is not None:
+            return _qwen(self.qwen)
+        from hostbot.memory import Pair, TextOnly
+        from hostbot.memory.words import WordVectors
+
+        if self.aligner is None:
+            return TextOnly(WordVectors())
+        from hostbot.align.aligner import load_aligner
+        from hostbot.memory.scenes import AlignedScenes
+
+        return Pair(WordVectors(), AlignedScenes(load_aligner(self.aligner)))
+
+
+def _qwen(folder: Path) -> Embedder:
+    import torch
+
+    from hostbot.memory.qwen import QwenEmbedder
+
+    return QwenEmbedder(folder, device="cuda" if torch.cuda.is_available() else "cpu")
+
+
+def opened(where: str, embedding: Embedding | None = None) -> AbstractContextManager[DemonstrationMemory]:
+    """The memory at an address, with an embedder where something is to be embedded."""
+    from hostbot.memory import open_memory
+
+    return open_memory(where, None if embedding is None else embedding.make())
 
 
 def shown(entry: Entry) -> dict[str, object]:
@@ -46,7 +79,12 @@ class _Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Add(_Memory):
+class _Embedding(_Memory):
+    embedding: Embedding = field(default_factory=Embedding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(_Embedding):
     """Keep a demonstration; another video of the same skill becomes its next version."""
 
     video: Annotated[Positional[Path], arg(metavar="VIDEO")]
@@ -59,7 +97,7 @@ class Add(_Memory):
 
     def run(self) -> None:
         """Store it and say so when it is on disk."""
-        with opened(self.memory, embedding=True) as memory:
+        with opened(self.memory, self.embedding) as memory:
             added = memory.add(self.video, self.instruction, name=self.name, note=self.note)
         if self.json:
             print_json({**shown(added.entry), "alike": [c.entry.label for c in added.alike]})
@@ -72,11 +110,13 @@ class Add(_Memory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query(_Memory):
+class Query(_Embedding):
     """Is this task known? Answers with a stored demonstration, or that it is novel, or that several are too alike."""
 
     instruction: Annotated[Positional[str], arg(metavar="INSTRUCTION")]
     """The task, in words."""
+    scene: Annotated[Path | None, arg(metavar="PICTURE")] = None
+    """A picture or video of what the robot sees now, where the memory compares scenes."""
     delta: Annotated[float | None, arg(metavar="DELTA")] = None
     """Scores below are novel."""
 
@@ -86,9 +126,9 @@ class Query(_Memory):
 
         from hostbot.memory import as_json, explain
 
-        with opened(self.memory, embedding=True) as memory:
+        with opened(self.memory, self.embedding) as memory:
             rule = memory.retrieval if self.delta is None else replace(memory.retrieval, delta=self.delta)
-            answer = memory.query(self.instruction, retrieval=rule)
+            answer = memory.query(self.instruction, first_frame(self.scene), rule)
         found = as_json(answer)
         if self.json:
             print_json(found)
@@ -97,6 +137,22 @@ class Query(_Memory):
         candidates: list[dict[str, object]] = found["candidates"]  # type: ignore[assignment]
         rows = [(c["skill"], c["score"], c["instruction"]) for c in candidates]
         print_table("nearest", ["skill", "score", "instruction"], rows)
+
+
+def first_frame(path: Path | None) -> Image | None:
+    """The picture in a file, or the first of a video."""
+    if path is None:
+        return None
+    from hostbot.video import PICTURES, open_video
+
+    if path.suffix.lower() in PICTURES:
+        import numpy as np
+        from PIL import Image as Picture
+
+        with Picture.open(path) as picture:
+            return np.asarray(picture.convert("RGB"))
+    with open_video(path) as reader:
+        return reader.frames([0])[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +228,7 @@ class Export(_Memory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import(_Memory):
+class Import(_Embedding):
     """Add what an export holds and this memory lacks; run it again if it was interrupted."""
 
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")]
@@ -182,7 +238,7 @@ class Import(_Memory):
         """Add and count."""
         from hostbot.memory.transfer import import_memory
 
-        with opened(self.memory, embedding=True) as memory:
+        with opened(self.memory, self.embedding) as memory:
             made = import_memory(memory, self.folder)
         if self.json:
             print_json(vars(made))

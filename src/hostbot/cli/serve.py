@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
+from hostbot.cli.memory import Embedding
 from hostbot.cli.policies import Dtype, load_policy
 from hostbot.types import BadInput, Embodiment, bimanual
 
@@ -45,6 +46,7 @@ class Serve:
     """Its key (PEM)."""
     memory: Annotated[str | None, arg(metavar="MEMORY")] = None
     """Demonstrations to choose from by prompt: a folder, or memory+s3://bucket/prefix."""
+    embedding: Embedding = field(default_factory=Embedding)
     novel: Literal["refuse", "language"] = "refuse"
     """A prompt the memory does not know: refuse and ask for a video, or go by language alone."""
     video: PathOrNone = None
@@ -99,9 +101,8 @@ class Serve:
         if self.memory is None:
             return None
         from hostbot.memory import open_memory
-        from hostbot.memory.words import offline
 
-        return open_memory(self.memory, offline())
+        return open_memory(self.memory, self.embedding.make())
 
     def _guard(self, embodiment: Embodiment) -> Guard | None:
         if self.limits is None:

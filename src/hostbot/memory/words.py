@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from hostbot.memory.embed import TextOnly
 from hostbot.types import BadInput
 
 # Words that an instruction has whatever the task is: without them recall and novelty on the bench's instructions are
@@ -57,11 +56,6 @@ class WordVectors:
         if not ids:
             raise BadInput(f"the instruction {text!r} has no words")
         return self._vectors[ids].mean(axis=0)
-
-
-def offline() -> TextOnly:
-    """The embedder of the command line on a machine without a GPU: instructions only, until scene weights ship."""
-    return TextOnly(WordVectors())
 
 
 def _wheel() -> Path:
