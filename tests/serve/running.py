@@ -14,6 +14,7 @@ import numpy as np
 from hostbot.serve.contract import ServeConfig
 from hostbot.serve.server import PolicyServer
 from hostbot.types import ActionChunk, BadInput, bimanual
+from hostbot_client import PolicyClient
 
 EMBODIMENT = bimanual(rate_hz=16)
 HORIZON = 8
@@ -107,6 +108,10 @@ def running(policy=None, memory=None, guard=None, **config):
         loop.call_soon_threadsafe(loop.stop)
         thread.join(5)
         loop.close()
+
+
+def client(server, **options) -> PolicyClient:
+    return PolicyClient(server.url, **options)
 
 
 def get(port: int, path: str, timeout: float = 5.0) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from hostbot.cli.memory import Embedding, opened
+from hostbot.cli.embedding import Embedding, opened
 from hostbot.cli.policies import Dtype, load_policy
 from hostbot.cli.show import print_json
 from hostbot.types import BadInput

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from hostbot.cli.memory import Embedding, default_memory, opened
+from hostbot.cli.embedding import Embedding, default_memory, opened
 from hostbot.cli.policies import Dtype, load_policy
 from hostbot.cli.show import print_json, progress
 from hostbot.types import BadInput, Image

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from hostbot.cli.memory import Embedding
+from hostbot.cli.embedding import Embedding
 from hostbot.cli.policies import Dtype, load_policy
 from hostbot.types import BadInput, Embodiment, bimanual
 
