@@ -36,10 +36,13 @@ def test_from_adding_to_forgetting(tmp_path, said):
 
 
 def test_mistakes_are_one_sentence(tmp_path, said):
-    assert "is no file" in said("add", tmp_path, "--instruction", "x y", code=2)
-    assert "has no 'nothing'" in said("show", "nothing", code=2)
-    assert "nothing to export" in said("export", tmp_path / "out", code=2)
+    for words in (["list"], ["query", "stack"], ["show", "stack"], ["export", tmp_path / "out"], ["check"]):
+        assert "there is no memory in" in said(*words, code=2)
+    assert not (tmp_path / "m").exists(), "looking makes nothing"
     video = clip(tmp_path / "v.mp4")
     said("add", video, "--instruction", "stack")
+    assert "has no 'nothing'" in said("show", "nothing", code=2)
+    assert "is no file" in said("add", tmp_path, "--instruction", "x y", code=2)
+    assert "exists" in said("export", tmp_path, code=2)
     next((tmp_path / "m/videos").glob("??/*")).write_bytes(b"")
     assert "not what was stored" in said("check", code=2)

@@ -196,6 +196,12 @@ def test_an_import_that_meets_another_of_its_name_becomes_a_version(tmp_path, me
         ]  # fmt: skip
 
 
+def test_an_empty_memory_has_nothing_to_export(tmp_path):
+    with open_memory(tmp_path / "m", known()) as memory, pytest.raises(BadInput, match="nothing to export"):
+        export_memory(memory, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_damaged_export_is_refused(tmp_path, memory):
     export_memory(memory, tmp_path / "out")
     video = next((tmp_path / "out/videos").glob("*/*"))

@@ -53,7 +53,7 @@ class Acquire:
             skill.save(self.out)
             told["file"] = str(self.out)
         if self.memory is not None:
-            with opened(self.memory, self.embedding) as memory:
+            with opened(self.memory, self.embedding, create=True) as memory:
                 told["remembered"] = memory.add(self.video, self.instruction).entry.label
         if self.json:
             print_json(told)

@@ -58,7 +58,7 @@ class Do:
         policy = load_policy(self.policy, self.device, self.dtype)
         env = SimEnv(task(self.task))
         env.reset(seed=self.seed)
-        with opened(self.memory, self.embedding) as memory:
+        with opened(self.memory, self.embedding, create=True) as memory:
             entry, found = self._entry(memory, env.pictures()["third_person"])
             begin = time.perf_counter()
             skill = policy.acquire(memory.video(entry), entry.instruction)

@@ -55,11 +55,13 @@ def _qwen(folder: Path) -> Embedder:
     return QwenEmbedder(folder, device="cuda" if torch.cuda.is_available() else "cpu")
 
 
-def opened(where: str, embedding: Embedding | None = None) -> AbstractContextManager[DemonstrationMemory]:
+def opened(
+    where: str, embedding: Embedding | None = None, create: bool = False
+) -> AbstractContextManager[DemonstrationMemory]:
     """The memory at an address, with an embedder where something is to be embedded."""
     from hostbot.memory import open_memory
 
-    return open_memory(where, None if embedding is None else embedding.make())
+    return open_memory(where, None if embedding is None else embedding.make(), create=create)
 
 
 def first_frame(path: Path | None) -> Image | None:

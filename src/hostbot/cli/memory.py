@@ -50,7 +50,7 @@ class Add(_Embedding):
 
     def run(self) -> None:
         """Store it and say so when it is on disk."""
-        with opened(self.memory, self.embedding) as memory:
+        with opened(self.memory, self.embedding, create=True) as memory:
             added = memory.add(self.video, self.instruction, name=self.name, note=self.note)
         if self.json:
             print_json({**shown(added.entry), "alike": [c.entry.label for c in added.alike]})
@@ -175,7 +175,7 @@ class Import(_Embedding):
         """Add and count."""
         from hostbot.memory.transfer import import_memory
 
-        with opened(self.memory, self.embedding) as memory:
+        with opened(self.memory, self.embedding, create=True) as memory:
             made = import_memory(memory, self.folder)
         if self.json:
             print_json(vars(made))

@@ -26,19 +26,20 @@ def open_memory(
     embedder: Embedder | None,
     retrieval: Retrieval | None = None,
     storage: Mapping[str, str] | None = None,
+    create: bool = True,
 ) -> DemonstrationMemory:
     """The memory at an address; a new one where nothing is yet. Without an embedder it can be looked at only."""
-    return DemonstrationMemory(open_store(url, storage), embedder, retrieval)
+    return DemonstrationMemory(open_store(url, storage, create), embedder, retrieval)
 
 
-def open_store(url: str | Path, storage: Mapping[str, str] | None = None) -> Store:
+def open_store(url: str | Path, storage: Mapping[str, str] | None = None, create: bool = True) -> Store:
     """The store at an address; ``storage`` are object-store options (endpoint, region, keys)."""
     text = str(url)
     if "://" not in text:
-        return SqliteStore(Path(text).expanduser())
+        return _local(Path(text).expanduser(), create)
     parts = urlsplit(text)
     if parts.scheme == "memory":
-        return SqliteStore(_folder(text, parts.netloc, parts.path))
+        return _local(_folder(text, parts.netloc, parts.path), create)
     if not parts.scheme.startswith("memory+"):
         raise BadInput(f"{text} is no memory: give a folder, memory:///folder, or memory+s3://bucket/prefix")
     kind = parts.scheme.removeprefix("memory+")
@@ -49,6 +50,12 @@ def open_store(url: str | Path, storage: Mapping[str, str] | None = None) -> Sto
     if kind not in _REMOTE or not parts.netloc:
         raise BadInput(f"{text} is no memory: known are memory+s3, memory+gs, memory+az and memory+lance")
     return LanceStore(f"{kind}://{parts.netloc}{parts.path}", dict(storage or {}))
+
+
+def _local(folder: Path, create: bool) -> SqliteStore:
+    if not create and not (folder / "memory.db").is_file():
+        raise BadInput(f"there is no memory in {folder}; `hostbot memory add` makes one")
+    return SqliteStore(folder)
 
 
 def _folder(url: str, host: str, path: str) -> Path:
