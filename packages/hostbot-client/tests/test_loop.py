@@ -102,6 +102,22 @@ def test_the_next_chunk_is_there_before_the_last_is_spent(latency):
     assert (steps > -1e-6).all()
 
 
+def test_the_seam_is_checked_where_the_new_chunk_is_entered():
+    """At 80 % of the speed limit the chunk's first action lies far behind the last command; the one entered does not."""
+    bench = Bench(0.3, ahead=4)
+    bench.reply = lambda number, seen: {"actions": seen["state"] + 0.4 * np.arange(1, H + 1)[:, None]}
+    bench.run(60)
+    assert list(bench.guard.refused) == []
+    assert np.abs(np.diff([x for x in bench.robot.told if x != "hold"])).max() <= 0.5
+
+
+def test_a_chunk_whose_every_step_has_passed_is_dropped():
+    bench = Bench(0.5, ahead=4, execute=4)
+    bench.run(30)
+    assert bench.broker.num_dropped > 0
+    assert bench.states[-1] in (State.HOLDING, State.STOPPED)
+
+
 def test_a_delay_of_300_ms_is_waited_out_without_a_hold():
     bench = Bench(latency=0.3)
     bench.run(60)

@@ -96,15 +96,20 @@ class ChunkBroker:
             return self._asked
 
     def take(self) -> Chunk | None:
-        """A chunk that arrived and is now in force; None if there is none. Its actions are still to be checked."""
+        """A chunk that arrived and is now in force; None if there is none. Its actions are still to be checked.
+
+        Only what is to be executed is left of it: steps that the old chunk covered meanwhile are gone.
+        """
         with self._wanted:
             if self._fresh is None:
                 return None
-            self._chunk, self._fresh = self._fresh, None
-            late = (
-                round((self.clock() - self._chunk.seen_at) * self.config.rate_hz) if self.config.ahead else 0
-            )
-            self._place = min(max(0, late), len(self._chunk.actions))
+            chunk, self._fresh = self._fresh, None
+            passed = round((self.clock() - chunk.seen_at) * self.config.rate_hz) if self.config.ahead else 0
+            actions = chunk.actions[max(0, passed) : self.config.execute]
+            if len(actions) == 0:
+                self.num_dropped += 1
+                return None
+            self._chunk, self._place = chunk._replace(actions=actions), 0
             return self._chunk
 
     def replace(self, actions: Array) -> None:
@@ -129,10 +134,7 @@ class ChunkBroker:
             return max(0, self._left()) / self.config.rate_hz
 
     def _left(self) -> int:
-        if self._chunk is None:
-            return 0
-        length = len(self._chunk.actions)
-        return (length if self.config.execute is None else min(length, self.config.execute)) - self._place
+        return 0 if self._chunk is None else len(self._chunk.actions) - self._place
 
     def clear(self) -> None:
         """Forget what is in hand and what is on its way: after a stop, nothing old may move the robot."""
