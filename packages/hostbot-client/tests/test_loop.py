@@ -103,7 +103,7 @@ def test_the_next_chunk_is_there_before_the_last_is_spent(latency):
 
 
 def test_the_seam_is_checked_where_the_new_chunk_is_entered():
-    """At 80 % of the speed limit the chunk's first action lies far behind the last command; the one entered does not."""
+    """The chunk's first action lies far behind the last command; the one that is entered does not."""
     bench = Bench(0.3, ahead=4)
     bench.reply = lambda number, seen: {"actions": seen["state"] + 0.4 * np.arange(1, H + 1)[:, None]}
     bench.run(60)
