@@ -66,18 +66,23 @@ def write_movie(path: Path, finished: Finished, imagine: Imagine | None = None, 
             begun, chunk = chunks[at]
             writer.write(
                 compose(
-                    [_human(human, chunk), picture, _ahead(ahead[at], frame - begun, len(chunk))],
+                    [
+                        _human(human, chunk, frame - begun),
+                        picture,
+                        _ahead(ahead[at], frame - begun, len(chunk)),
+                    ],
                     chunk.progress,
                     chunk.confidence,
                 )
             )
 
 
-def _human(frames: Frames | None, chunk: ActionChunk) -> Image | None:
+def _human(frames: Frames | None, chunk: ActionChunk, step: int) -> Image | None:
+    """Where the robot thought to be, and on from there as the chunk is carried out."""
     if frames is None:
         return None
     progress = chunk.progress if math.isfinite(chunk.progress) else 0.0
-    return frames[round(progress * (len(frames) - 1))]
+    return frames[min(round(progress * (len(frames) - 1)) + step, len(frames) - 1)]
 
 
 def _ahead(frames: Frames | None, step: int, steps: int) -> Image | None:

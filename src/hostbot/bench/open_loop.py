@@ -202,6 +202,7 @@ def plot(path: Path, compared: Comparison, names: Sequence[str], rate_hz: float)
         axes.plot(seconds, compared.predicted[:, place], color="tab:orange", linewidth=1.0, label="predicted")
         axes.set_title(name, fontsize=8)
         axes.tick_params(labelsize=6)
+        axes.set_xlabel("seconds" if place >= len(names) - columns else "", fontsize=6)
         if place == 0:
             axes.legend(fontsize=6)
     figure.suptitle(f"episode {compared.episode}: {compared.instruction}", fontsize=9)

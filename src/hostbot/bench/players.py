@@ -1,4 +1,4 @@
-"""Who can be evaluated: a model, a policy elsewhere, the expert replayed, doing nothing.
+"""Who can be evaluated: whoever keeps this protocol. Those that need no model are here.
 
 Legend: H action steps, N steps of an episode, D action width, T video frames.
 """
@@ -15,8 +15,6 @@ from jaxtyping import Float32
 from hostbot.bench.films import Filmed
 from hostbot.bench.suites import Trial
 from hostbot.bench.worker import Expert
-from hostbot.policy.policy import Policy
-from hostbot.policy.skill import Skill
 from hostbot.sim.demonstrator import VIEW
 from hostbot.types import ActionChunk, BadInput, Demonstration, Embodiment, Observation, bimanual
 
@@ -45,6 +43,9 @@ class Player(Protocol):
 
     def act(self, sessions: Sequence[Any], observations: Sequence[Observation]) -> list[ActionChunk]:
         """One cycle for every session."""
+
+    def end(self, session: Any) -> None:
+        """A trial is over."""
 
 
 def chunk_of(actions: Float32[np.ndarray, "H D"], embodiment: Embodiment | None = None) -> ActionChunk:
@@ -77,6 +78,9 @@ class Still:
         still = [np.zeros_like(seen.state) if self.zero else seen.state for seen in observations]
         return [chunk_of(np.tile(one, (CHUNK, 1))) for one in still]
 
+    def end(self, session: None) -> None:
+        """Nothing to forget."""
+
 
 class Replay:
     """The expert's actions in the very scene, replayed in chunks; scores what the bench says of the expert."""
@@ -101,35 +105,8 @@ class Replay:
             out.append(chunk_of(session["actions"][steps]))
         return out
 
-
-class Model:
-    """A policy in this process; skills are acquired once a video and shared by its trials."""
-
-    looks = True
-    asks_expert = False
-
-    def __init__(self, policy: Policy, pace: float | None = None) -> None:
-        self.policy, self._pace = policy, pace
-        self._skills: dict[tuple[Any, ...], Skill] = {}
-        self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}"
-
-    @property
-    def identity(self) -> str:
-        """Name and hash of the weights."""
-        return self._identity
-
-    def begin(
-        self, trial: Trial, video: Demonstration | None, instruction: str, expert: Expert | None
-    ) -> Any:
-        """Acquire the skill if it is new, and start a session seeded by the trial."""
-        key = (trial.shown_task, trial.video_seed, trial.shown, trial.told)
-        if key not in self._skills:
-            self._skills[key] = self.policy.acquire(video, instruction, pace=self._pace)
-        return self.policy.start(self._skills[key], seed=trial.seed)
-
-    def act(self, sessions: Sequence[Any], observations: Sequence[Observation]) -> list[ActionChunk]:
-        """One batched cycle."""
-        return list(self.policy.step_batch(sessions, observations))
+    def end(self, session: Any) -> None:
+        """Nothing to give back."""
 
 
 def shown_video(trial: Trial, film: Filmed | None) -> Demonstration | None:

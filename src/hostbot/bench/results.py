@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import numpy as np
 from jaxtyping import Float32
@@ -40,6 +41,8 @@ class RolloutConfig:
     """``expert``: the expert acts and the player only says where it thinks it is."""
     size: int = 96
     """Height and width at which views are drawn, as the training data's were."""
+    rate_hz: float = 16.0
+    """Control steps a second, the policy's."""
     seconds: float = 14.0
     pace: float | None = None
     """How fast the human video is played; None is the policy's own."""
@@ -96,6 +99,17 @@ def read_results(folder: Path) -> dict[tuple[str, int], Result]:
             continue
         found[result.key] = result
     return found
+
+
+def append_to(path: Path) -> TextIO:
+    """The file, opened to add lines; what an interruption left of its last one is cut off."""
+    file = path.open("a+")
+    file.seek(0)
+    text = file.read()
+    if text and not text.endswith("\n"):
+        file.truncate(len(text[: text.rfind("\n") + 1].encode()))
+    file.seek(0, os.SEEK_END)
+    return file
 
 
 def claim(folder: Path, config: RolloutConfig, identity: str) -> None:

@@ -24,7 +24,16 @@ from jaxtyping import Float32
 from hostbot.bench.crew import Crew
 from hostbot.bench.films import Film, Filmed
 from hostbot.bench.players import Player, instruction_of, shown_video
-from hostbot.bench.results import TRIALS, Finished, RolloutConfig, Row, claim, read_results, result_of
+from hostbot.bench.results import (
+    TRIALS,
+    Finished,
+    RolloutConfig,
+    Row,
+    append_to,
+    claim,
+    read_results,
+    result_of,
+)
 from hostbot.bench.suites import Trial, trials, waves
 from hostbot.bench.worker import Begin, Run, Seen, WorkerConfig
 from hostbot.sim.env import EnvConfig
@@ -44,7 +53,7 @@ class Rollout:
         films: Path | None = None,
     ) -> None:
         self.player, self.config = player, config
-        self._env = EnvConfig(size=config.size, seconds=config.seconds)
+        self._env = EnvConfig(size=config.size, seconds=config.seconds, rate_hz=config.rate_hz)
         self._image_size, self._folder = image_size, films
         self._pictures = player.looks
         self._films: dict[Film, Filmed] = {}
@@ -72,7 +81,7 @@ class Rollout:
             pictures=self._pictures,
             films=self._folder,
         )
-        with Crew(self.config.workers, config) as crew, (folder / TRIALS).open("a") as file:
+        with Crew(self.config.workers, config) as crew, append_to(folder / TRIALS) as file:
             for finished in self._run(crew, todo, count, keep):
                 if finished.result.key not in done:
                     file.write(json.dumps(asdict(finished.result)) + "\n")
@@ -94,13 +103,6 @@ class Rollout:
                 rows |= {(row.worker, row.slot): row for row in wave}
                 lanes[id(wave)] = lane
                 under_way.append(wave)
-            for worker, answer in crew.answers():
-                if isinstance(answer, Filmed):
-                    self._films[answer.film] = answer
-                else:
-                    finished = self._hear(rows[worker, answer.slot], answer)
-                    if finished is not None:
-                        yield finished
             self._set_up(under_way, crew, keep)
             for wave in [w for w in under_way if all(row.ready for row in w)]:
                 active = [row for row in wave if row.result is None]
@@ -109,6 +111,14 @@ class Rollout:
                 else:
                     under_way.remove(wave)
                     free.append(lanes.pop(id(wave)))
+            # Everybody still under way has been told what to do, so that somebody will answer.
+            for worker, answer in crew.answers() if under_way else ():
+                if isinstance(answer, Filmed):
+                    self._films[answer.film] = answer
+                else:
+                    finished = self._hear(rows[worker, answer.slot], answer)
+                    if finished is not None:
+                        yield finished
 
     # A wave -------------------------------------------------------------------------------------------
 
@@ -159,6 +169,7 @@ class Rollout:
             row.seen = seen
             return None
         row.result = result_of(row, seen.outcome, self.config.driver == "expert")
+        self.player.end(row.session[0])
         return Finished(result=row.result, row=row, pictures=seen.outcome.pictures)
 
     def _decide(self, active: Sequence[Row], crew: Crew) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,8 +29,8 @@ class Eval:
     The same command gives the same table; interrupted, it goes on where it stopped.
     """
 
-    policy: Annotated[str, arg(metavar="FOLDER|NAME")]
-    """A policy's folder, or one of expert (replayed), zero, hold."""
+    policy: Annotated[str, arg(metavar="FOLDER|URL|NAME")]
+    """A policy's folder, a server's address (ws://host:port), or one of expert (replayed), zero, hold."""
     out: Path = Path("evaluation")
     """Folder for trials, report and films; an evaluation already there is gone on with."""
     suite: Literal["novel", "mastered", "comparison", "train", "all"] = "novel"
@@ -60,12 +59,16 @@ class Eval:
     """Seed of each task's first scene."""
     films: int = 4
     """Trials to film: human, robot, predicted future."""
+    size: int = 96
+    """Height and width at which the bench draws a view, as it did for the training data."""
     workers: int = 0
     """Simulation processes; 0 is one a core."""
     wave: int = 0
     """Trials that decide together; 0 is 32 on a GPU and 8 on a CPU. Part of what makes a table the same."""
     videos_at: Annotated[Path | None, arg(metavar="DIR")] = None
     """Keep human videos here for the next evaluation."""
+    token_file: Annotated[Path | None, arg(metavar="FILE")] = None
+    """With a server: what it asks of its clients."""
     device: str = "auto"
     """auto, cpu, cuda."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -83,10 +86,16 @@ class Eval:
 
     def run(self) -> None:
         """Evaluate and report."""
-        if self.open_loop is not None:
-            _open_loop(self)
-        else:
+        if self.open_loop is None:
             _closed_loop(self)
+            return
+        from hostbot.cli.open_loop import compare_dataset
+
+        if self.policy in _SCRIPTED or _is_url(self.policy):
+            raise BadInput(
+                f"{self.policy!r} has no predictions to look at: --open-loop needs a policy's folder"
+            )
+        compare_dataset(self, self.open_loop, _load(self, _device(self.device), 1))
 
 
 # Closed loop ------------------------------------------------------------------------------------------
@@ -102,7 +111,10 @@ def _closed_loop(flags: Eval) -> None:
     device = _device(flags.device)
     config = _config(flags, device)
     wanted = {trial.key for trial in trials(config.suite)}
-    policy = None if flags.policy in _SCRIPTED else _load(flags, device, config.wave)
+    local = flags.policy not in _SCRIPTED and not _is_url(flags.policy)
+    policy = _load(flags, device, config.wave) if local else None
+    if policy is not None:
+        config = replace(config, rate_hz=policy.embodiment.rate_hz)
     rollout = Rollout(
         _player(flags, policy),
         config,
@@ -118,7 +130,7 @@ def _closed_loop(flags: Eval) -> None:
                 _film(flags.out, finished, policy)
             tick()
     results = [result for key, result in read_results(flags.out).items() if key in wanted]
-    found = report(results)
+    found = report(results, config.rate_hz)
     title = f"{rollout.player.identity}: {flags.suite if not flags.tasks else ', '.join(flags.tasks)}"
     about = {
         "player": rollout.player.identity,
@@ -169,15 +181,30 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
         execution=ExecutionConfig(execute=flags.execute, lead=flags.lead),
         driver="expert" if flags.drive == "expert" else "player",
         pace=flags.pace,
+        size=flags.size,
         workers=workers,
-        in_flight=max(2, -(-8 * workers // wave)),
+        # A server takes only so many robots; without one, enough waves to keep every process busy.
+        in_flight=1 if _is_url(flags.policy) else max(2, -(-8 * workers // wave)),
     )
 
 
 def _player(flags: Eval, policy: Policy | None) -> Player:
-    from hostbot.bench.players import Model, scripted
+    if _is_url(flags.policy):
+        from hostbot.bench.remote import Remote, connector
 
-    return scripted(flags.policy) if policy is None else Model(policy, flags.pace)
+        token = flags.token_file.read_text().strip() if flags.token_file else None
+        return Remote(flags.policy, connector(flags.policy, token))
+    if policy is None:
+        from hostbot.bench.players import scripted
+
+        return scripted(flags.policy)
+    from hostbot.bench.model import Model
+
+    return Model(policy, flags.pace)
+
+
+def _is_url(policy: str) -> bool:
+    return policy.startswith(("ws://", "wss://"))
 
 
 def _load(flags: Eval, device: str, wave: int) -> Policy:
@@ -225,43 +252,6 @@ def _film(folder: Path, finished: Any, policy: Policy | None) -> None:
     result = finished.result
     name = f"{result.task}-{result.seed}-{'done' if result.success else 'not_done'}.mp4"
     write_movie(folder / "films" / name, finished, None if policy is None else policy.imagine)
-
-
-# Open loop --------------------------------------------------------------------------------------------
-
-
-def _open_loop(flags: Eval) -> None:
-    from hostbot.bench.open_loop import OpenLoopConfig, compare_all, errors, plot
-    from hostbot.config import provenance, write_json
-    from hostbot.data.sources import open_source
-
-    assert flags.open_loop is not None
-    if flags.policy in _SCRIPTED:
-        raise BadInput(f"{flags.policy!r} predicts nothing: --open-loop needs a policy's folder")
-    source = open_source(flags.open_loop)
-    demos = None if flags.demos is None else open_source(flags.demos)
-    policy = _load(flags, _device(flags.device), 1)
-    config = OpenLoopConfig(demo=flags.open_loop_demo, every=flags.execute)
-    flags.out.mkdir(parents=True, exist_ok=True)
-    names, compared = policy.embodiment.axis_names(), []
-    with progress("episodes", len(flags.episodes)) as tick:
-        for one in compare_all(policy, source, flags.episodes, config, demos):
-            plot(flags.out / f"open_loop-{one.episode:04d}.png", one, names, source.fps)
-            compared.append(one)
-            tick()
-    found = errors(policy, compared)
-    about = {"policy": policy.fingerprint(), "dataset": source.name, "demo": flags.open_loop_demo}
-    write_json(flags.out / "open_loop.json", {**about, **found.plain(), "provenance": provenance()})
-    if flags.json:
-        print_json({**about, **found.plain()})
-        return
-    rows: Sequence[tuple[Any, ...]] = list(
-        zip(found.names, found.mae.tolist(), found.mse.tolist(), found.mae_still.tolist(), strict=True)
-    )
-    print_table(
-        f"{source.name}: {found.num_frames} frames", ["dimension", "MAE", "MSE", "MAE standing still"], rows
-    )
-    print(f"wrote {flags.out}: a plot an episode and open_loop.json")
 
 
 VERBS: tuple[type, ...] = (Eval,)
