@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import subprocess
 import sys
@@ -33,9 +34,17 @@ class Rehearsing:
         self._prober = subprocess.Popen(
             [sys.executable, __file__, str(self.port), str(every_s)], stdout=subprocess.PIPE, text=True
         )
+        self.probed: list[list[float]] = []
         self._end = threading.Event()
-        self._watcher = threading.Thread(target=self._watch)
-        self._watcher.start()
+        self._threads = [threading.Thread(target=self._watch), threading.Thread(target=self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def _listen(self) -> None:
+        assert self._prober.stdout is not None
+        for line in self._prober.stdout:
+            if line.endswith("\n"):
+                self.probed.append([float(word) for word in line.split()])
 
     def _watch(self) -> None:
         begin = time.monotonic()
@@ -48,12 +57,9 @@ class Rehearsing:
 
     def close(self) -> None:
         self._end.set()
-        self._watcher.join()
         self._prober.terminate()
-        assert self._prober.stdout is not None
-        self.health_ms = [
-            float(line) for line in self._prober.stdout.read().splitlines(keepends=True) if line[-1] == "\n"
-        ]
+        for thread in self._threads:
+            thread.join()
         assert self.process.poll() is None, "the server ended on its own"
         self.process.terminate()
         assert self.process.wait(20) == 0
@@ -70,10 +76,12 @@ class Rehearsing:
         }  # fmt: skip
 
     def health(self) -> dict[str, float]:
-        found = np.array(self.health_ms)
+        found, lag = np.array(self.probed).T
         return {
             "asked": len(found), "p50_ms": round(float(np.median(found)), 2),
             "p99_ms": round(float(np.quantile(found, 0.99)), 2), "largest_ms": round(float(found.max()), 2),
+            "over_100_ms": int((found > 100).sum()),
+            "a_sleep_overshoots_by_at_most_ms": round(float(lag.max()), 2), "load_average": os.getloadavg()[2],
         }  # fmt: skip
 
 
@@ -86,13 +94,15 @@ def observation(number: float, size: int, rng: np.random.Generator) -> dict[str,
 def probe(port: int, every_s: float) -> None:
     """Ask for health for ever, and print how long each answer took in milliseconds."""
     while True:
+        mark = time.perf_counter()
         time.sleep(every_s)
+        lag = time.perf_counter() - mark - every_s  # what the machine alone makes anybody wait
         mark = time.perf_counter()
         line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         line.request("GET", "/healthz")
         assert line.getresponse().status == 200
         line.close()
-        print(1e3 * (time.perf_counter() - mark), flush=True)
+        print(1e3 * (time.perf_counter() - mark), 1e3 * lag, flush=True)
 
 
 if __name__ == "__main__":
