@@ -73,6 +73,7 @@ def test_every_layout_in_use_is_read(change):
         ({"prompt": "x" * 3000}, "at most 2000"),
         ({"host": {"op": "explode"}}, "no operation"),
         ({"host": 3}, "must be a dictionary"),
+        ({"host": {"op": np.zeros(3)}}, "no operation"),
         ({"host": {"deadline_ms": -1}}, "milliseconds"),
         ({"host": {"op": "start"}}, "say which"),
         ({"host": {"op": "start", "skill": "nothing"}}, "no skill 'nothing'"),
@@ -142,6 +143,18 @@ def test_a_policy_that_breaks_ends_that_connection_without_telling_how(caplog):
             robot.infer(observation(1))
         with client(server) as other:
             assert other.infer(observation(1))["actions"][0, 0] == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_what_nobody_thought_of_is_logged_and_not_told(caplog, monkeypatch):
+    with running() as server, client(server) as robot:
+        monkeypatch.setattr("hostbot.serve.messages.observation", lambda *a: 1 / 0)
+        with pytest.raises(Refused, match="look into the server's log") as told:
+            robot.infer(observation())
+        monkeypatch.undo()
+        assert "division" not in str(told.value)
+        with client(server) as other:
+            assert other.infer(observation(2))["actions"][0, 0] == 2
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -52,7 +52,7 @@ class Robot:
         if not isinstance(host, Mapping):
             raise BadInput("'host' must be a dictionary")
         op = host.get("op", "reset" if message.get("reset") is True and "state" not in message else "step")
-        if op not in _OPS:
+        if not isinstance(op, str) or op not in _OPS:
             raise BadInput(f"there is no operation {str(op)[:40]!r}; there are {', '.join(_OPS)}")
         # A client that lost its line may come back by another while its last question is still being thought about.
         async with self._turn:

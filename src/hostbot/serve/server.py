@@ -21,7 +21,7 @@ from websockets.http11 import Request, Response
 from hostbot.memory import DemonstrationMemory
 from hostbot.serve import messages
 from hostbot.serve.contract import Policy, ServeConfig, is_loopback
-from hostbot.serve.engine import Engine, PolicyFailed
+from hostbot.serve.engine import Engine
 from hostbot.serve.robot import Robot
 from hostbot.serve.shelf import Shelf
 from hostbot.types import BadInput, Observation
@@ -165,7 +165,9 @@ class PolicyServer:
                 link.num_bad = 0
             except (BadInput, BadMessage) as mistake:
                 await self._refuse(link, mistake)
-            except PolicyFailed as failure:
+            except (ConnectionClosed, TimeoutError):
+                raise
+            except Exception as failure:  # the policy's or ours: told in the log and nowhere else
                 log.error("the policy failed for %s: %s", link.peer, failure, exc_info=failure)
                 await self._send(link, "the policy failed; hold, and look into the server's log")
                 await link.connection.close(_FAILED, "the policy failed")
@@ -175,7 +177,8 @@ class PolicyServer:
             raise BadMessage("messages are binary msgpack, not text")
         message = unpack(data, self.config.max_message_bytes)
         host = message.get("host") if isinstance(message, Mapping) else None
-        if isinstance(host, Mapping) and host.get("op") == "resume":
+        op = host.get("op") if isinstance(host, Mapping) else None
+        if isinstance(host, Mapping) and isinstance(op, str) and op == "resume":
             link.robot = self._resume(host.get("session"))
             return {"host": {"op": "resume", "session": link.robot.id}}
         return await link.robot.handle(message)
