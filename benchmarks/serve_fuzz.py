@@ -77,7 +77,7 @@ class Mutator:
         return self.rng.bytes(int(self.rng.integers(1, 300))), False
 
     def _nested(self) -> tuple[bytes, bool]:
-        return msgpack.packb(self._value(4)), False
+        return pack(self._value(4)), False
 
     def _value(self, depth: int) -> object:
         kind = self.rng.integers(7 if depth else 4)
@@ -117,7 +117,8 @@ class Mutator:
             str(k): self._value(1)
             for k in ("skill", "video", "data", "instruction", "session", "name", "suffix")
         }
-        return msgpack.packb({"host": {"op": str(self.rng.choice(OPS)), **fields}}), False
+        op = str(self.rng.choice(OPS)) if self.rng.random() < 0.8 else self._value(1)
+        return pack({"host": {"op": op, **fields}}), False
 
     def _whole(self) -> tuple[bytes, bool]:
         return self.good, False

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -24,7 +23,8 @@ from hostbot.serve.contract import Policy, ServeConfig, is_loopback
 from hostbot.serve.engine import Engine
 from hostbot.serve.robot import Robot
 from hostbot.serve.shelf import Shelf
-from hostbot.types import BadInput, Observation
+from hostbot.serve.warm import warm
+from hostbot.types import BadInput
 from hostbot_client.codec import BadMessage, pack, unpack
 from hostbot_client.guard import Guard
 
@@ -218,19 +218,6 @@ class PolicyServer:
         if parked is None or until < time.monotonic():
             raise BadInput("that session is gone")
         return parked
-
-
-def warm(policy: Policy, max_batch: int) -> None:
-    """A few passes that nobody sees, by language alone over grey pictures."""
-    robot = policy.embodiment
-    views = {view: np.full((64, 64, 3), 127, np.uint8) for view in robot.views}
-    seen = Observation(views=views, state=np.zeros(robot.dim, np.float32))
-    try:
-        skill = policy.acquire(None, "warm up")
-        for count in {min(2**n, max_batch) for n in range(max_batch.bit_length() + 1)}:
-            policy.step_batch([policy.start(skill) for _ in range(count)], [seen] * count)
-    except BadInput as reason:
-        log.warning("not warmed up: %s", reason)
 
 
 def _peer(connection: ServerConnection) -> str:
