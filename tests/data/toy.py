@@ -12,12 +12,18 @@ from hostbot.data.samples import Origin, create_store
 from hostbot.data.stats import StatsConfig, compute_statistics, fingerprint
 from hostbot.data.takes import TakeConfig
 from hostbot.sim.progress import correspondence
-from hostbot.types import Event, bimanual
+from hostbot.types import Camera, Event, bimanual
 from tests.data.fakes import MemorySource, robot_episode
 
 COUPLE = CoupleConfig(window=12, horizon=4, stride=1)
 ROBOT = bimanual(16.0)
 SIZE = (4, 4)
+ABOVE = Camera(
+    view="third_person",
+    position=(0.0, 0.0, 2.0),
+    rotation=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0),
+    fov_y=90.0,
+)
 
 
 class GreySource(MemorySource):
@@ -93,6 +99,11 @@ def averages(frames):
     latent = np.concatenate([first, rest.reshape(*rest.shape[:-1], -1, 4).mean(-1)], axis=-1)
     out = latent.transpose(0, 2, 1)[:, :, None, :, None]
     return np.concatenate([out, -out], axis=2).astype(np.float16)
+
+
+def small(frames):
+    """The same at the scale of latents."""
+    return averages(frames) / np.float16(50)
 
 
 def make_plan(bodies, config, demo_body="robot", cameras=()):

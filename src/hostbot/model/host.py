@@ -310,11 +310,22 @@ class HostModel(nn.Module):
 
     def loss(self, context: Context, targets: Targets, generator: torch.Generator) -> Losses:
         """eq:total_loss on one batch; without a demonstration there is nothing to localise in: no L_loc."""
-        config = self.config.flow
+        return self.learn(context, targets, generator)[0]
+
+    def learn(
+        self, context: Context, targets: Targets, generator: torch.Generator
+    ) -> tuple[Losses, Velocity, Noised]:
+        """The losses with what they were made from, for whoever adds a loss or measures errors."""
         noised, eps = self.noise(targets, generator)
         if context.demo is None:
             noised = dataclasses.replace(noised, clean_p=torch.full_like(targets.p, UNLOCALISED))
         velocity = self(context, noised)
+        return self._losses(velocity, targets, noised, eps, context.demo is not None), velocity, noised
+
+    def _losses(
+        self, velocity: Velocity, targets: Targets, noised: Noised, eps: Targets, has_demo: bool
+    ) -> Losses:
+        config = self.config.flow
         loc, obs, act = (
             flow.velocity_loss(v, clean, noise, flow.sigma_weight(sigma))
             for v, clean, noise, sigma in (
@@ -323,7 +334,8 @@ class HostModel(nn.Module):
                 (velocity.a, targets.a, eps.a, noised.sigma_a),
             )
         )
-        if context.demo is None:
-            loc = torch.zeros_like(loc)
+        if not has_demo:
+            # A product, not a constant: every rank's graph then has the same parameters, whatever its coin said.
+            loc = 0 * loc
         total = config.lambda_p * loc + config.lambda_o * obs + config.lambda_a * act
         return Losses(total=total, loc=loc, obs=obs, act=act)
