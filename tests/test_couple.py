@@ -186,3 +186,14 @@ def test_states_outside_the_trajectory_are_refused():
     line = np.arange(5)
     with pytest.raises(BadInput, match=r"0\.\.4"):
         couple.target_frames(maps_of(line, line), np.array([5]), CONFIG)
+
+
+@given(length=st.integers(1, 400))
+def test_training_and_use_encode_a_demonstration_on_the_same_grid(length):
+    from hostbot.policy.window import DemoGrid
+
+    grid = DemoGrid(stride=CONFIG.stride, window_latents=CONFIG.latents)
+    assert grid.length == CONFIG.window
+    assert grid.unit == CONFIG.unit
+    assert grid.num_latents(length) == couple.num_latents(length, CONFIG)
+    assert np.array_equal(grid.frames(length), couple.grid_frames(length, CONFIG))

@@ -106,8 +106,12 @@ def small(frames):
     return averages(frames) / np.float16(50)
 
 
+def statistics_of(bodies):
+    return compute_statistics(bodies["robot"], StatsConfig(horizon=4, clean=None), embodiment=ROBOT)
+
+
 def make_plan(bodies, config, demo_body="robot", cameras=()):
-    statistics = compute_statistics(bodies["robot"], StatsConfig(horizon=4, clean=None), embodiment=ROBOT)
+    statistics = statistics_of(bodies)
     split = make_split(bodies, SplitConfig(validation=0))
     chosen = choose_pairs(pairs(split, "train", demo_body), config)
     return Planner(bodies, statistics, config, cameras).plan(chosen, truth(bodies)), chosen
@@ -123,7 +127,7 @@ def make_store(folder, bodies=None, config=None, demo_body="robot", cameras=(), 
         labels="events",
         part="train",
     )
-    store = create_store(folder, plan, config, origin, (2, 3, 1), len(pieces))
+    store = create_store(folder, plan, config, origin, statistics_of(bodies), (2, 3, 1), len(pieces))
     if filled:
         list(fill(store, pieces, bodies, encode))
     return store

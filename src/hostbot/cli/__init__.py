@@ -26,6 +26,7 @@ GROUPS = {
     "align": "which moment of one video is which of another: train, map, label, evaluate, plot",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
+    "train": "training: samples from data, the VAE, matching, both stages, fine-tuning",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2

@@ -23,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 
 from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.data.plan import Plan, Rows, SampleConfig, Takes
+from hostbot.data.stats import Statistics
 from hostbot.types import DataError
 
 FORMAT = 1
@@ -54,6 +55,8 @@ class StoreInfo:
     config: SampleConfig
     latent: tuple[int, int, int]
     """C, H, W of one latent frame, all views stacked by height."""
+    statistics: Statistics
+    """What actions and states were normalised by."""
     texts: tuple[str, ...]
     num_pairs: int
     num_refused: int
@@ -112,7 +115,13 @@ def _mapped(path: Path) -> np.ndarray:
 
 
 def create_store(
-    folder: Path, plan: Plan, config: SampleConfig, origin: Origin, latent: tuple[int, int, int], pieces: int
+    folder: Path,
+    plan: Plan,
+    config: SampleConfig,
+    origin: Origin,
+    statistics: Statistics,
+    latent: tuple[int, int, int],
+    pieces: int,
 ) -> Store:
     """A new, empty store, written aside and moved into place; one of the same origin is gone on with."""
     info = StoreInfo(
@@ -120,6 +129,7 @@ def create_store(
         origin=origin,
         config=config,
         latent=latent,
+        statistics=statistics,
         texts=plan.texts,
         num_pairs=plan.num_pairs,
         num_refused=plan.num_refused,
