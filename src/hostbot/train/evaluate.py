@@ -37,7 +37,7 @@ def pointing(policy: Policy, batch: Batch, seed: int) -> dict[str, float]:
         g = torch.Generator(batch.p.device).manual_seed(seed)
         _, velocity, _ = policy.model.learn(context_of(shown, policy.shared), targets_of(shown), g)
         figures = point_loss(policy.point, velocity.observation, batch.point, batch.seen)
-        found |= {f"{n}{name}": float(figures[n]) for n in ("point_hit", "point_error")}
+        found |= {f"{n}{name}": float(figures[n]) for n in ("point", "point_hit", "point_error")}
     return found
 
 

@@ -15,6 +15,7 @@ from hostbot.data.batches import DrawConfig, Mixture, Pool
 from hostbot.data.samples import Store
 from hostbot.model.host import HostConfig, HostModel
 from hostbot.model.vae import LatentCodec, load_vae
+from hostbot.train.checkpoint import steps_of
 from hostbot.train.config import Mode, TrainConfig
 from hostbot.train.distributed import World, distribute, joined
 from hostbot.train.evaluate import validator
@@ -68,7 +69,7 @@ class RunOptions:
 def claim(run: Path, config: object, resume: bool) -> None:
     """Note what a run is, or refuse to go on with another one; what may differ is how long and how often."""
     path, now = run / "config.json", to_dict(config)
-    if path.exists():
+    if steps_of(run):  # a run that failed before its first checkpoint has nothing to lose
         if not resume:
             raise BadInput(f"{run} holds a run already: give --resume to go on with it, or another --out")
         before = read_json(path)
@@ -77,7 +78,7 @@ def claim(run: Path, config: object, resume: bool) -> None:
             raise BadInput(
                 f"{run} was begun with other settings ({', '.join(differing)}); use those to go on"
             )
-    elif resume:
+    elif resume and not path.exists():
         raise BadInput(f"{run} holds no run to go on with: leave --resume out to begin one")
     run.mkdir(parents=True, exist_ok=True)
     write_json(path, now)
