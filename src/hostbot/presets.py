@@ -10,7 +10,7 @@ from hostbot.data.augment import AugmentConfig
 from hostbot.data.batches import DrawConfig
 from hostbot.data.clean import CleanConfig
 from hostbot.data.normalize import NormalizeConfig
-from hostbot.data.plan import SampleConfig
+from hostbot.data.sampling import SampleConfig
 from hostbot.data.speed import SpeedConfig
 from hostbot.data.takes import TakeConfig
 from hostbot.model.host import FlowConfig, HostConfig

@@ -7,8 +7,9 @@ import numpy as np
 from hostbot.couple import CoupleConfig
 from hostbot.data.fill import fill, pieces_of
 from hostbot.data.pairs import SplitConfig, make_split, pairs
-from hostbot.data.plan import Planner, SampleConfig, choose_pairs
+from hostbot.data.plan import Planner
 from hostbot.data.samples import Origin, create_store
+from hostbot.data.sampling import SampleConfig, choose_pairs
 from hostbot.data.stats import StatsConfig, compute_statistics, fingerprint
 from hostbot.data.takes import TakeConfig
 from hostbot.sim.progress import correspondence

@@ -16,8 +16,8 @@ import torch
 
 from hostbot.train import checkpoint
 from hostbot.train.config import OptimConfig, TrainConfig
+from hostbot.train.contract import Hooks
 from hostbot.train.log import read_log
-from hostbot.train.loop import Hooks
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
 from tests.train import toy

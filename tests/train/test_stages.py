@@ -67,7 +67,7 @@ def test_pointing_counts_only_where_the_point_is_seen():
 
 def test_matching_trains_the_video_expert_through_the_observation_alone(store):
     stage = toy.make_stage(store.folder)
-    policy = Policy(stage.module.model, LossWeights(flow=0.0, point=1.0), cells=2)
+    policy = Policy(stage.module.model, LossWeights(flow=0.0, point=1.0), shared=2, cells=2)
     batch = next(b for b in (stage.batch(s, 0) for s in range(20)) if b.demo is not None and b.seen.any())
     policy(batch, torch.Generator().manual_seed(0))["total"].backward()
     model = policy.model
@@ -92,7 +92,7 @@ def test_a_low_rank_change_begins_at_nothing_and_merges_into_plain_weights(store
     changed = stage.module(batch, g.manual_seed(0))["total"]
     assert not torch.allclose(changed, plain, rtol=1e-3)
     weights = merged(dict(stage.module.named_parameters()), stage.module.model)
-    fresh = Policy(HostModel(toy.MODEL), stage.module.weights, cells=2)
+    fresh = Policy(HostModel(toy.MODEL), stage.module.weights, shared=2, cells=2)
     fresh.load_state_dict(weights)
     assert torch.allclose(fresh(batch, g.manual_seed(0))["total"], changed, rtol=1e-4)
     with pytest.raises(BadInput, match="rank"):
@@ -134,7 +134,7 @@ def test_validation_tells_errors_of_the_cascade_and_the_gap_to_a_wrong_demonstra
     check = validator(
         stage.module,
         stage.samples,
-        stage.draw,
+        replace(stage.draw, micro=16),
         seed=0,
         run=tmp_path,
         codec=None,

@@ -15,8 +15,9 @@ from hostbot.model.experts import ExpertConfig
 from hostbot.model.host import HostConfig, HostModel
 from hostbot.model.tokens import GridConfig
 from hostbot.train.config import OptimConfig, TrainConfig
+from hostbot.train.contract import Hooks
 from hostbot.train.distributed import distribute, joined
-from hostbot.train.loop import Hooks, Trainer
+from hostbot.train.loop import Trainer
 from hostbot.train.stages import LossWeights, Policy, PolicyStage
 
 VIDEO = ExpertConfig(dim=32, ffn_dim=48, num_layers=2, num_heads=2, head_dim=12, text_dim=4, freq_dim=16)
@@ -48,8 +49,8 @@ def make_stage(store: Path, seed: int = 0, model: HostConfig = MODEL, **draw: ob
     texts = torch.randn(len(opened.info.texts), 3, 4, generator=g)
     pool = Pool(opened, texts, torch.device("cpu"), True)
     torch.manual_seed(seed)
-    policy = Policy(HostModel(model), LossWeights(flow=1.0, point=0.5), cells=2)
-    config = DrawConfig(micro=4, **draw)  # type: ignore[arg-type]
+    policy = Policy(HostModel(model), LossWeights(flow=1.0, point=0.5), shared=2, cells=2)
+    config = DrawConfig(micro=4, shared=2, **draw)  # type: ignore[arg-type]
     return PolicyStage(module=policy, samples=Mixture(pools=[pool], weights=[1.0]), draw=config, seed=seed)
 
 

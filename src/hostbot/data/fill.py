@@ -15,8 +15,9 @@ from jaxtyping import Float16, Int, UInt8
 
 from hostbot.couple import grid_frames
 from hostbot.data.pairs import Body
-from hostbot.data.plan import BODIES, Plan, Rows, SampleConfig, Takes, demo_length, view_columns
+from hostbot.data.plan import BODIES, Plan, Rows, Takes
 from hostbot.data.samples import Store, put_views
+from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.takes import Take, altered, make_take
 from hostbot.types import EpisodeSource
 

@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from hostbot.config import from_dict, read_json, to_dict, write_json
-from hostbot.data.plan import Plan, Rows, SampleConfig, Takes
+from hostbot.data.plan import Plan, Rows, Takes
+from hostbot.data.sampling import SampleConfig
 from hostbot.data.stats import Statistics
 from hostbot.types import DataError
 

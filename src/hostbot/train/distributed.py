@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hostbot.model.experts import Block
 from hostbot.model.host import HostModel
-from hostbot.model.mot import JointPlan, Tokens, joint_layer
+from hostbot.model.mot import JointPlan
+from hostbot.model.shared import SharedPlan, any_layer
 from hostbot.train.config import Mode
 from hostbot.types import BadInput
 
@@ -99,9 +100,9 @@ class JointLayer(nn.Module):
         super().__init__()
         self.video, self.action = video, action
 
-    def forward(self, tokens: Tokens, plan: JointPlan, last: bool) -> Tokens:
+    def forward(self, tokens: Any, plan: JointPlan | SharedPlan, last: bool) -> Any:
         """One layer of eq:mot_attn."""
-        return joint_layer(self.video, self.action, tokens, plan, last)
+        return any_layer(self.video, self.action, tokens, plan, last)
 
 
 def distribute(module: nn.Module, model: HostModel, world: World, bfloat16: bool) -> nn.Module:
@@ -126,9 +127,8 @@ def distribute(module: nn.Module, model: HostModel, world: World, bfloat16: bool
     for unit in units.values():
         fully_shard(unit, mesh=mesh, mp_policy=policy)
 
-    def layer(video: Block, _: Block, tokens: Tokens, plan: JointPlan, last: bool) -> Tokens:
-        made: Tokens = units[id(video)](tokens, plan, last)
-        return made
+    def layer(video: Block, _: Block, tokens: Any, plan: JointPlan | SharedPlan, last: bool) -> Any:
+        return units[id(video)](tokens, plan, last)
 
     model.joint_layer = layer
     # Known to the tree, so that the root prefetches them; parameters keep the names they had before.

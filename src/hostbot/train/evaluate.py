@@ -43,10 +43,13 @@ def pointing(policy: Policy, batch: Batch, seed: int) -> dict[str, float]:
 
 def cascade_output(model: HostModel, batch: Batch, config: CascadeConfig, seed: int) -> CascadeOutput:
     """One cycle from noise for every sample of a batch."""
-    context = context_of(batch, len(batch.p) // (len(batch.demo) if batch.demo is not None else len(batch.p)))
+    context = context_of(batch, 1)
+    demo = context.demo
+    if demo is not None:
+        demo = demo.repeat_interleave(len(batch.p) // len(demo), dim=0)
     cascade = Cascade(model, config, batch=len(batch.p))
     cascade.instruct(context.text)
-    cascade.watch(context.demo, context.views)
+    cascade.watch(demo, context.views)
     noise = cascade.draw(torch.Generator().manual_seed(seed))
     return cascade.act(context.observation, context.proprio, noise)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,51 +22,22 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hostbot.data.batches import generator_for
 from hostbot.train import checkpoint
+from hostbot.train.ahead import Ahead
 from hostbot.train.config import TrainConfig
+from hostbot.train.contract import TOTAL, Hooks, Outcome, Stage
 from hostbot.train.distributed import World
 from hostbot.train.log import Log, Meter
-from hostbot.train.optim import Average, make_optimisers, named_trainable, optimiser_state, set_rate
+from hostbot.train.optim import (
+    Average,
+    make_optimisers,
+    named_trainable,
+    optimiser_state,
+    read_optimisers,
+    set_rate,
+)
 from hostbot.types import BadInput
 
 B = TypeVar("B")
-B_co = TypeVar("B_co", covariant=True)
-TOTAL = "total"
-
-
-class Stage(Protocol[B_co]):
-    """What is trained and on what; the loop knows nothing else of it."""
-
-    @property
-    def module(self) -> nn.Module:
-        """Whose parameters learn; called with (batch, generator), it returns figures, ``total`` the loss."""
-
-    def batch(self, step: int, micro: int) -> B_co:
-        """A micro-batch, a function of its numbers."""
-
-    def summary(self, means: dict[str, float]) -> dict[str, float]:
-        """What is logged of the means of figures."""
-
-    def validate(self, step: int) -> Mapping[str, float]:
-        """Figures on held-out data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hooks:
-    """Whoever wants to know."""
-
-    on_step: Callable[[int], None] = lambda step: None
-    on_log: Callable[[Mapping[str, Any]], None] = lambda record: None
-    on_warning: Callable[[str], None] = lambda sentence: None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a run ended."""
-
-    step: int
-    finished: bool
-    """Whether all steps are done; else a limit or a signal stopped it."""
-    signal: int = 0
 
 
 @dataclass
@@ -92,6 +63,7 @@ class Trainer(Generic[B]):
         self._parameters = list(named_trainable(self.stage.module).values())
         self._begin, self._asked = time.monotonic(), 0
         self._unsaved = ""
+        self._ahead = Ahead(self.stage.batch, self.micros, self.world.device)
 
     # Checkpoints --------------------------------------------------------------------------------------
 
@@ -133,23 +105,9 @@ class Trainer(Generic[B]):
             reader.read(f"model/{name}", parameter)
         for name, value in (self.average.values if self.average else {}).items():
             reader.read(f"ema/{name}", value)
-        self._read_optimisers(reader)
+        read_optimisers(self.optimisers, self._names, reader)
         self.step, self.meter.sums, self.bad = reader.step, reader.notes["meter"], reader.notes["bad"]
         return True
-
-    def _read_optimisers(self, reader: checkpoint.Reader) -> None:
-        for optimiser in self.optimisers:
-            fused = optimiser.defaults.get("fused", False)
-            for group in optimiser.param_groups:
-                for parameter in group["params"]:
-                    suffix = "/" + self._names[id(parameter)]
-                    for name in reader.names("optim/"):
-                        if name.endswith(suffix) and name.count("/") == suffix.count("/") + 1:
-                            scalar = reader.scalar(name)
-                            device = parameter.device if fused else "cpu"
-                            value = torch.zeros((), device=device) if scalar else torch.zeros_like(parameter)
-                            reader.read(name, value)
-                            optimiser.state[parameter][name.split("/")[1]] = value
 
     # Steps --------------------------------------------------------------------------------------------
 
@@ -180,7 +138,7 @@ class Trainer(Generic[B]):
         waited = 0.0
         for place, micro in enumerate(self.micros):
             drawn = time.perf_counter()
-            batch = self.stage.batch(self.step, micro)
+            batch = self._ahead.get(self.step, micro)
             waited += time.perf_counter() - drawn
             with self._gathered(place == len(self.micros) - 1):
                 self._learn(batch, micro, sums)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from hostbot.train.checkpoint import Reader
 from hostbot.train.config import OptimConfig
 from hostbot.types import BadInput
 
@@ -66,6 +67,26 @@ def optimiser_state(
             for key, value in state.items():
                 if isinstance(value, Tensor):
                     yield f"optim/{key}/{names[id(parameter)]}", value
+
+
+def read_optimisers(
+    optimisers: Sequence[torch.optim.Optimizer], names: dict[int, str], reader: Reader
+) -> None:
+    """What ``optimiser_state`` gave, back in its place."""
+    kept = [(key.split("/", 2)[1], key.split("/", 2)[2]) for key in reader.names("optim/")]
+    by_owner: dict[str, list[str]] = {}
+    for what, owner in kept:
+        by_owner.setdefault(owner, []).append(what)
+    for optimiser in optimisers:
+        fused = bool(optimiser.defaults.get("fused", False))
+        for parameter in (p for group in optimiser.param_groups for p in group["params"]):
+            for what in by_owner.get(names[id(parameter)], []):
+                name = f"optim/{what}/{names[id(parameter)]}"
+                device = parameter.device if fused else "cpu"
+                scalar = reader.scalar(name)
+                value = torch.zeros((), device=device) if scalar else torch.zeros_like(parameter)
+                reader.read(name, value)
+                optimiser.state[parameter][what] = value
 
 
 class Average:

@@ -15,8 +15,9 @@ from hostbot.align.labels import Labels as AlignmentLabels
 from hostbot.couple import clock_maps
 from hostbot.data.fill import Piece, fill, pieces_of
 from hostbot.data.pairs import Body, Pair
-from hostbot.data.plan import Labels, Planner, SampleConfig
+from hostbot.data.plan import Labels, Planner
 from hostbot.data.samples import Origin, Store, create_store
+from hostbot.data.sampling import SampleConfig
 from hostbot.data.stats import Statistics, fingerprint
 from hostbot.model.text import TextEncoder
 from hostbot.sim.progress import correspondence

@@ -17,10 +17,11 @@ from hostbot.model.host import HostConfig, HostModel
 from hostbot.model.vae import LatentCodec, load_vae
 from hostbot.train.checkpoint import steps_of
 from hostbot.train.config import Mode, TrainConfig
+from hostbot.train.contract import Hooks, Outcome
 from hostbot.train.distributed import World, distribute, joined
 from hostbot.train.evaluate import validator
 from hostbot.train.export import export, load_head, load_model
-from hostbot.train.loop import Hooks, Outcome, Trainer
+from hostbot.train.loop import Trainer
 from hostbot.train.lora import LoraConfig, adapt
 from hostbot.train.prepare import read_texts
 from hostbot.train.stages import LossWeights, Policy, PolicyStage

@@ -86,12 +86,12 @@ def point_loss(
 
 def context_of(batch: Batch, shared: int) -> Context:
     """A batch as the model is given it."""
-    demo = None if batch.demo is None else batch.demo.float().repeat_interleave(shared, dim=0)
     return Context(
         observation=batch.observation.float(),
         proprio=batch.proprio,
         text=batch.text,
-        demo=demo,
+        demo=None if batch.demo is None else batch.demo.float(),
+        shared=shared,
         views=batch.views,
     )
 

@@ -26,8 +26,9 @@ from hostbot.data.batches import generator_for
 from hostbot.data.clips import collect_clips
 from hostbot.model.vae import calibrate, tiny_vae
 from hostbot.train.config import TrainConfig
+from hostbot.train.contract import Outcome
 from hostbot.train.distributed import World, joined
-from hostbot.train.loop import Outcome, Trainer
+from hostbot.train.loop import Trainer
 from hostbot.train.runs import RunOptions, claim_together
 from hostbot.types import BadInput, EpisodeSource
 
