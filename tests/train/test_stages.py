@@ -145,3 +145,21 @@ def test_validation_tells_errors_of_the_cascade_and_the_gap_to_a_wrong_demonstra
     wanted = {"point_hit", "point_hit_swapped", "localisation_error", "action_error", "future_error"}
     assert wanted <= found.keys()
     assert found["point"] != found["point_swapped"]
+
+
+def test_clips_are_encoded_as_the_codec_does_one_by_one():
+    import numpy as np
+
+    from hostbot.model.vae import LatentCodec, tiny_vae
+    from hostbot.train.latents import ClipEncoder
+
+    torch.manual_seed(0)
+    codec = LatentCodec(tiny_vae())
+    clips = np.random.default_rng(0).integers(0, 255, (3, 2, 5, 16, 16, 3), dtype=np.uint8)
+    for encoder, close in ((ClipEncoder(codec, frames_at_once=10), 2e-3), (ClipEncoder(codec, True), 0.1)):
+        found = encoder(clips)
+        assert found.shape == (3, 2, 16, 4, 2)
+        assert found.shape[2:] == encoder.latent_shape(2, (16, 16))
+        for clip, latents in zip(clips, found, strict=True):
+            alone = codec.encode_views(torch.from_numpy(clip)).transpose(0, 1).numpy()
+            assert np.abs(latents - alone).max() < close * np.abs(alone).max()

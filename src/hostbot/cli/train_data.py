@@ -50,6 +50,8 @@ class Data:
     """Processes that decode; 0 decodes in this one."""
     device: str | None = None
     """cuda or cpu; the first there is."""
+    bfloat16: bool | None = None
+    """Encode with bfloat16 products: about twice as fast on a GPU; wan5b does unless told otherwise."""
     seed: int = 0
 
 
@@ -116,7 +118,7 @@ def preparation(
 
     model = PRESETS[data.preset]().model
     device = data.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.bfloat16 if device != "cpu" and data.preset == "wan5b" else torch.float32
+    half = data.preset == "wan5b" if data.bfloat16 is None else data.bfloat16
     words = HashedWords(model.video.text_dim, model.text_length)
     text: TextEncoder = load_umt5(data.text, model.text_length) if data.text else words
     if data.preset == "wan5b" and data.text is None:
@@ -129,7 +131,7 @@ def preparation(
         labels_name=labels_name,
         statistics=load_statistics(statistics_path(data.robot), sources["robot"]),
         config=sample_config(data),
-        encoder=ClipEncoder(LatentCodec(load_vae(data.vae), device, dtype)),
+        encoder=ClipEncoder(LatentCodec(load_vae(data.vae), device), half),
         text=text,
         part=part,
         split=split,

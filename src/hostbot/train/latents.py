@@ -14,17 +14,21 @@ from hostbot.types import BadInput
 
 
 class ClipEncoder:
-    """``data.fill.Encode`` on a device; a limit on frames at once keeps memory bounded."""
+    """``data.fill.Encode`` on a device; a limit on frames at once keeps memory bounded.
 
-    def __init__(self, codec: LatentCodec, frames_at_once: int = 4096) -> None:
-        self.codec, self.frames_at_once = codec, frames_at_once
+    ``bfloat16`` is for products alone: the weights stay those that the policy will see with.
+    """
+
+    def __init__(self, codec: LatentCodec, bfloat16: bool = False, frames_at_once: int = 4096) -> None:
+        self.codec, self.bfloat16, self.frames_at_once = codec, bfloat16, frames_at_once
 
     def __call__(self, clips: UInt8[np.ndarray, "B V T h w 3"]) -> Float16[np.ndarray, "B F C H W"]:
         """Latents, views stacked by height."""
         batch, views, frames = clips.shape[:3]
         flat = torch.from_numpy(np.ascontiguousarray(clips)).flatten(0, 1)
         step = max(1, self.frames_at_once // frames)
-        parts = [self.codec.encode_views(part) for part in flat.split(step)]
+        with torch.autocast(self.codec.device.type, torch.bfloat16, enabled=self.bfloat16):
+            parts = [self.codec.encode_views(part) for part in flat.split(step)]
         # The codec stacks everything it is given by height: cut it back into clips of ``views`` views.
         stacked = torch.cat(parts, dim=2).unflatten(2, (batch, -1)).permute(2, 1, 0, 3, 4)
         latents: Float16[np.ndarray, "B F C H W"] = stacked.half().cpu().numpy()
