@@ -27,14 +27,16 @@ def plain(pairs: Pairs) -> Pairs:
     return Pairs(pairs.caches, pairs.tasks, config, pairs.seed)
 
 
-def calibrate(aligner: Aligner, pairs: Pairs, num: int = 200) -> Calibration | None:
+def calibrate(aligner: Aligner, pairs: Pairs, num: int = 100) -> Calibration | None:
     """A calibration from ``num`` drawn pairs; None where there is one task only and nothing to tell apart."""
     if len(pairs.tasks) < 2:
         return None
     pairs = plain(pairs)
     drawn = [pairs.draw(_STEP, slot) for slot in range(num)]
-    demos = [_embed(aligner, pairs, demo) for _, demo, _ in drawn]
-    robots = [_embed(aligner, pairs, robot) for _, _, robot in drawn]
+    clips = {(c.body, c.episode): c for _, *both in drawn for c in both}
+    embedded = {key: _embed(aligner, pairs, clip) for key, clip in clips.items()}
+    demos = [embedded[demo.body, demo.episode] for _, demo, _ in drawn]
+    robots = [embedded[robot.body, robot.episode] for _, _, robot in drawn]
     values, same = [], []
     for k, (task, _, _) in enumerate(drawn):
         values += [
@@ -50,7 +52,7 @@ def calibrate(aligner: Aligner, pairs: Pairs, num: int = 200) -> Calibration | N
 
 def _embed(aligner: Aligner, pairs: Pairs, clip: Clip) -> Float32[np.ndarray, "K d"]:
     clips, _ = pairs.clips([clip])
-    with torch.inference_mode():
+    with torch.no_grad():  # sharded modules do not take to inference mode
         return aligner.encoder(clips.to(aligner.device))[0].float().cpu().numpy()
 
 
