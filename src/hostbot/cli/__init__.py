@@ -27,6 +27,7 @@ GROUPS = {
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "train": "training: samples from data, the VAE, matching, both stages, fine-tuning",
+    "eval": "closed-loop success in the bench, or predicted against recorded actions",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2

@@ -15,6 +15,7 @@ from tyro.conf import arg
 
 from hostbot.cli.show import print_json, print_table, progress
 from hostbot.cli.train_data import Preset
+from hostbot.cli.train_rollouts import rollout_check
 from hostbot.types import BadInput
 
 if TYPE_CHECKING:
@@ -137,6 +138,10 @@ class Learning(Loop):
     """Samples that share one window of one demonstration."""
     point: float | None = None
     """Weight of pointing at the next contact."""
+    rollouts: int = 0
+    """Training tasks tried in the bench at each validation, in scenes never recorded; needs --vae."""
+    rollout_size: int = 96
+    """Height and width at which those scenes are drawn, as the recordings were."""
     place: Literal["auto", "device", "disk"] = "auto"
     """Where latents lie while training: in the GPU's memory if they fit, or read from the disk."""
 
@@ -176,6 +181,7 @@ def learn(
     )
     what = {"match": "matching", "1": "stage 1", "2": "stage 2", "sft": "fine-tuning"}[stage]
     with shown(what, train.steps) as hooks:
-        options = run_options(verb, hooks, validation=validation, vae=vae, place=verb.place)
+        check = rollout_check(verb.out, verb.rollouts, verb.rollout_size) if verb.rollouts else None
+        options = run_options(verb, hooks, validation=validation, vae=vae, place=verb.place, check=check)
         outcome, folder = train_policy(config, options)
     tell(outcome, folder, verb.out, verb.json)

@@ -13,14 +13,17 @@ import torch
 from hostbot.config import provenance, read_json, to_dict, write_json
 from hostbot.data.batches import DrawConfig, Mixture, Pool
 from hostbot.data.samples import Store
+from hostbot.model.checkpoint import empty_model
 from hostbot.model.host import HostConfig, HostModel
 from hostbot.model.vae import LatentCodec, load_vae
+from hostbot.policy.bundle import PolicySpec, find_text_encoder
+from hostbot.policy.policy import Policy as Acting
 from hostbot.train.checkpoint import steps_of
 from hostbot.train.config import Mode, TrainConfig
 from hostbot.train.contract import Hooks, Outcome
 from hostbot.train.distributed import World, distribute, joined
 from hostbot.train.evaluate import validator
-from hostbot.train.export import export, load_head, load_model
+from hostbot.train.export import export, load_head, load_model, spec_of
 from hostbot.train.loop import Trainer
 from hostbot.train.lora import LoraConfig, adapt
 from hostbot.train.prepare import read_texts
@@ -63,8 +66,8 @@ class RunOptions:
     tensorboard: bool = False
     place: Literal["auto", "device", "disk"] = "auto"
     hooks: Hooks = field(default_factory=Hooks)
-    check: Callable[[HostModel, int], dict[str, float]] | None = None
-    """More figures at a validation, rollouts for example; called on the first rank."""
+    check: Callable[[Acting, int], dict[str, float]] | None = None
+    """More figures at a validation, rollouts for example, of a policy made from the weights as they are then."""
 
 
 def claim(run: Path, config: object, resume: bool) -> None:
@@ -149,7 +152,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         codec = _codec(options, stores[0], world)
         policy = _policy(config, world)
         stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=config.train.seed)
-        stage = replace(stage, check=_check(config, options, policy, world, codec))
+        stage = replace(stage, check=_check(config, options, policy, world, codec, stores[0], text))
         bfloat16 = config.train.precision == "bfloat16"
         call = distribute(policy, policy.model, world, bfloat16)
         if config.train.compile and world.device.type == "cuda":
@@ -192,6 +195,14 @@ def _policy(config: RunConfig, world: World) -> Policy:
     return policy.to(world.device)
 
 
+def _acting(model: HostModel, spec: PolicySpec, store: Store, codec: LatentCodec) -> Acting:
+    """A policy with a copy of the weights: the one that learns must not be frozen."""
+    copy = empty_model(model.config, torch.float32, next(model.parameters()).device)
+    copy.load_state_dict({n: p.detach() for n, p in model.named_parameters()})
+    words = find_text_encoder(spec, model.config, store.folder)
+    return Acting(copy, codec, words, spec, store.info.statistics)
+
+
 def _compile(model: HostModel, world: World) -> None:
     """Layouts differ in their views and in whether there is a demonstration: each is compiled once."""
     torch._dynamo.config.recompile_limit = 64
@@ -210,7 +221,13 @@ def _codec(options: RunOptions, store: Store, world: World) -> LatentCodec | Non
 
 
 def _check(
-    config: RunConfig, options: RunOptions, policy: Policy, world: World, codec: LatentCodec | None
+    config: RunConfig,
+    options: RunOptions,
+    policy: Policy,
+    world: World,
+    codec: LatentCodec | None,
+    store: Store,
+    text: str,
 ) -> Callable[[int], dict[str, float]]:
     """Held-out figures, on the first rank of a run whose weights are whole there."""
     if not world.is_main or world.mode in ("fsdp", "hsdp"):
@@ -223,8 +240,11 @@ def _check(
         )
         checks.append(validator(policy, held_out, draw, seed=config.train.seed, run=options.out, codec=codec))
     if options.check is not None:
-        more = options.check
-        checks.append(lambda step: more(policy.model, step))
+        if codec is None:
+            raise BadInput("rollouts need the VAE: give it with --vae")
+        more, eyes = options.check, codec
+        spec = spec_of(store.info, config.name, text)
+        checks.append(lambda step: more(_acting(policy.model, spec, store, eyes), step))
 
     def check(step: int) -> dict[str, float]:
         found: dict[str, float] = {}
