@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from hostbot.bench.metrics import Result
     from hostbot.policy.policy import Policy
 
 FIRST_SEED = 8000
@@ -15,7 +17,8 @@ FIRST_SEED = 8000
 
 
 def rollout_check(run: Path, num_tasks: int, size: int) -> Callable[[Policy, int], dict[str, float]]:
-    """Success and first touch with the task's own video, and with another task's of the same scene.
+    """Success and right first touch with the task's own video; with another task's of the same scene, how often the
+    scene's own task is done all the same and how often the one that was shown.
 
     Tasks are spread over the training split: novel ones must not help to choose a checkpoint.
     """
@@ -25,14 +28,13 @@ def rollout_check(run: Path, num_tasks: int, size: int) -> Callable[[Policy, int
     tasks = tuple(known[i * len(known) // num_tasks] for i in range(min(num_tasks, len(known))))
 
     def check(policy: Policy, step: int) -> dict[str, float]:
-        own, swapped = (
-            _rate(policy, run / "rollouts" / f"step-{step:08d}", tasks, how, size) for how in _SHOWN
-        )
+        folder = run / "rollouts" / f"step-{step:08d}"
+        own, swapped = (_trials(policy, folder / how, tasks, how, size) for how in _SHOWN)
         return {
-            "success": own[0],
-            "first_touch": own[1],
-            "success_swapped": swapped[0],
-            "first_touch_swapped": swapped[1],
+            "success": _share(r.success for r in own),
+            "first_touch": _share(r.touched == r.meant for r in own if r.touched),
+            "success_swapped": _share(r.success for r in swapped),
+            "followed_swapped": _share(r.followed for r in swapped),
         }
 
     return check
@@ -41,10 +43,14 @@ def rollout_check(run: Path, num_tasks: int, size: int) -> Callable[[Policy, int
 _SHOWN: tuple[Literal["own", "swapped"], ...] = ("own", "swapped")
 
 
-def _rate(
+def _share(values: Iterable[bool]) -> float:
+    listed = list(values)
+    return sum(listed) / max(1, len(listed))
+
+
+def _trials(
     policy: Policy, folder: Path, tasks: tuple[str, ...], shown: Literal["own", "swapped"], size: int
-) -> tuple[float, float]:
-    """Share of trials in which the scene's own task got done, and its own first thing was touched first."""
+) -> list[Result]:
     from hostbot.bench.model import Model
     from hostbot.bench.results import RolloutConfig
     from hostbot.bench.rollout import Rollout
@@ -57,9 +63,6 @@ def _rate(
         rate_hz=policy.embodiment.rate_hz,
         workers=min(len(tasks), os.cpu_count() or 1),
     )
+    shutil.rmtree(folder, ignore_errors=True)  # a resumed run may come by this step again
     rollout = Rollout(Model(policy, None), config, policy.spec.image_size)
-    results = [finished.result for finished in rollout.run(folder / shown)]
-    return (
-        sum(r.success for r in results) / len(results),
-        sum(r.touched == r.meant and r.touched != "" for r in results) / len(results),
-    )
+    return [finished.result for finished in rollout.run(folder)]
