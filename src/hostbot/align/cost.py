@@ -16,6 +16,8 @@ from hostbot.types import BadInput
 
 Lengths = Int[Tensor, " B"] | Sequence[int] | None
 """Frames of each sequence that count; None where all do."""
+PADDING = -1e30
+"""Logit of what is padded: nothing in a softmax, and finite, so that a row of it has no NaN."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,24 +79,27 @@ def similarity(
 
 
 def normalised(
-    similarity: Float[Tensor, "B T N"],
-    demo_lengths: Int[Tensor, " B"] | None,
-    robot_lengths: Int[Tensor, " B"] | None,
-    gamma_f: float,
+    S: Float[Tensor, "B T N"], keep: Bool[Tensor, "B T N"] | None, gamma_f: float, dim: int = 1
 ) -> Float[Tensor, "B T N"]:
-    """c of eq:sim_cost: log-softmax over the demo's frames (dim 1), padded ones left out; 0 in the padding."""
-    with torch.autocast(similarity.device.type, enabled=False):
-        scaled = similarity / gamma_f
-        if demo_lengths is None and robot_lengths is None:
-            return -torch.log_softmax(scaled, 1)
-        batch, num_demo, num_robot = similarity.shape
-        keep = similarity.new_ones(batch, num_demo, num_robot, dtype=torch.bool)
-        if demo_lengths is not None:
-            keep = keep & valid(demo_lengths, num_demo)[:, :, None]
-            scaled = scaled.masked_fill(~keep, -torch.inf)
-        if robot_lengths is not None:
-            keep = keep & valid(robot_lengths, num_robot)[:, None, :]
-        return torch.where(keep, -torch.log_softmax(scaled, 1), 0.0)
+    """c of eq:sim_cost: log-softmax over one side's frames (dim 1: the demo's), padded ones left out, 0 there."""
+    with torch.autocast(S.device.type, enabled=False):
+        scaled = S * (1 / gamma_f)
+        if keep is None:
+            return torch.log_softmax(scaled, dim).neg()
+        return torch.where(keep, -torch.log_softmax(scaled.masked_fill(~keep, PADDING), dim), 0.0)
+
+
+def cells(
+    lengths_a: Int[Tensor, " B"] | None, lengths_b: Int[Tensor, " B"] | None, shape: torch.Size
+) -> Bool[Tensor, "B T N"] | None:
+    """Which cells of padded tables belong to a pair; None where all do."""
+    keep = None
+    if lengths_a is not None:
+        keep = valid(lengths_a, shape[1])[:, :, None]
+    if lengths_b is not None:
+        columns = valid(lengths_b, shape[2])[:, None, :]
+        keep = columns if keep is None else keep & columns
+    return None if keep is None else keep.expand(shape)
 
 
 def cost(
@@ -109,7 +114,6 @@ def cost(
     It is normalised over the demo's frames alone: the reverse direction is ``cost(robot, demo)``, not the transpose.
     """
     S = similarity(demo, robot, config.kappa)
-    batch, num_demo, num_robot = S.shape
-    lengths_d = checked_lengths(demo_lengths, batch, num_demo, S.device)
-    lengths_r = checked_lengths(robot_lengths, batch, num_robot, S.device)
-    return normalised(S, lengths_d, lengths_r, config.gamma_f)
+    n = checked_lengths(demo_lengths, len(S), S.shape[1], S.device)
+    m = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
+    return normalised(S, cells(n, m, S.shape), config.gamma_f)
