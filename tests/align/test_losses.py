@@ -87,7 +87,7 @@ def test_both_losses_are_symmetric_in_the_two_sequences():
 
 
 def test_the_variance_is_floored():
-    certain = torch.eye(5)[None]
+    certain = 1e4 * torch.eye(5)[None]
     each = tcc_loss(certain, None, LossConfig())
     assert each.item() == pytest.approx(0.001 * math.log(math.sqrt(1e-4)))
     wrong = tcc_loss(certain.flip(1), None, LossConfig())
@@ -97,7 +97,7 @@ def test_the_variance_is_floored():
 def test_a_perfect_match_cycles_back_to_itself():
     frames = torch.eye(6)[None]
     back = cycle_back(torch.eye(6)[None], frames, frames, None, 0.1)
-    assert (back[0].diagonal() > 0.999).all()
+    assert (torch.softmax(back, -1)[0].diagonal() > 0.999).all()
 
 
 def test_bfloat16_embeddings_are_widened_before_they_are_compared():

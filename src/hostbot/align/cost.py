@@ -64,9 +64,9 @@ def valid(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B size"]:
 
 
 def similarity(
-    demo: Float[Tensor, "B T d"], robot: Float[Tensor, "B N d"], kappa: float
+    demo: Float[Tensor, "B T d"], robot: Float[Tensor, "B N d"], config: MatchConfig
 ) -> Float[Tensor, "B T N"]:
-    """S of eq:sim_cost, in float32 at least: 1 / (kappa gamma_f) multiplies every rounding error by 100."""
+    """S / gamma_f of eq:sim_cost, in float32 at least: 1 / (kappa gamma_f) multiplies a rounding error by 100."""
     if demo.ndim != 3 or robot.ndim != 3 or demo.shape[::2] != robot.shape[::2]:
         raise BadInput(
             f"embeddings must be [B, T, d] and [B, N, d], got {list(demo.shape)} and {list(robot.shape)}"
@@ -74,19 +74,19 @@ def similarity(
     with torch.autocast(demo.device.type, enabled=False):
         wide = torch.promote_types(torch.promote_types(demo.dtype, robot.dtype), torch.float32)
         demo, robot = demo.to(wide), robot.to(wide)
+        rate = 1 / (config.kappa * config.gamma_f)
         squares = demo.square().sum(-1)[:, :, None] + robot.square().sum(-1)[:, None, :]
-        return torch.baddbmm(squares, demo, robot.transpose(1, 2), beta=-1 / kappa, alpha=2 / kappa)
+        return torch.baddbmm(squares, demo, robot.transpose(1, 2), beta=-rate, alpha=2 * rate)
 
 
 def normalised(
-    S: Float[Tensor, "B T N"], keep: Bool[Tensor, "B T N"] | None, gamma_f: float, dim: int = 1
+    S: Float[Tensor, "B T N"], keep: Bool[Tensor, "B T N"] | None, dim: int = 1
 ) -> Float[Tensor, "B T N"]:
     """c of eq:sim_cost: log-softmax over one side's frames (dim 1: the demo's), padded ones left out, 0 there."""
     with torch.autocast(S.device.type, enabled=False):
-        scaled = S * (1 / gamma_f)
         if keep is None:
-            return torch.log_softmax(scaled, dim).neg()
-        return torch.where(keep, -torch.log_softmax(scaled.masked_fill(~keep, PADDING), dim), 0.0)
+            return -torch.log_softmax(S, dim)
+        return torch.where(keep, -torch.log_softmax(S.masked_fill(~keep, PADDING), dim), 0.0)
 
 
 def cells(
@@ -113,7 +113,7 @@ def cost(
 
     It is normalised over the demo's frames alone: the reverse direction is ``cost(robot, demo)``, not the transpose.
     """
-    S = similarity(demo, robot, config.kappa)
+    S = similarity(demo, robot, config)
     n = checked_lengths(demo_lengths, len(S), S.shape[1], S.device)
     m = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
-    return normalised(S, cells(n, m, S.shape), config.gamma_f)
+    return normalised(S, cells(n, m, S.shape))

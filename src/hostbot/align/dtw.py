@@ -191,11 +191,11 @@ def alignment(
     The tables of a transposed cost are the transposed tables, so that both directions are one batch of any lengths.
     """
     with torch.autocast(demo.device.type, enabled=False):
-        S = similarity(demo, robot, config.kappa)
+        S = similarity(demo, robot, config)
         n = checked_lengths(demo_lengths, len(S), S.shape[1], S.device)
         m = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
         keep = cells(n, m, S.shape)
-        both = torch.cat([normalised(S, keep, config.gamma_f, dim) for dim in (1, 2)])
+        both = torch.cat([normalised(S, keep, dim) for dim in (1, 2)])
         z, last = logits(both, n if n is None else n.repeat(2), m if m is None else m.repeat(2), config)
         there, back = z.chunk(2)
         return Matching(

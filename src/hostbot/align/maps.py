@@ -65,7 +65,7 @@ def correspondences(
         for x in (
             matching.demo_to_robot,
             matching.robot_to_demo,
-            similarity(demo, robot, config.kappa) / config.gamma_f,
+            similarity(demo, robot, config),
             0.5 * (matching.demo_path + matching.robot_path),
         )
     )
