@@ -22,7 +22,7 @@ def test_the_cache_holds_the_source_s_frames(tmp_path):
     for episode in range(len(source)):
         steps = step_frames(source.episode(episode).length, 16.0, 16.0, 10)
         wanted = np.stack([source.frames(episode, view, steps, (16, 16)) for view in ("a", "b")], 1)
-        assert np.array_equal(cache.read(episode, np.arange(len(steps))), wanted)
+        assert np.array_equal(cache.read(episode, np.arange(len(steps))).numpy(), wanted)
     with pytest.raises(BadInput, match="no such frames"):
         cache.read(0, np.array([10]))
 
@@ -44,10 +44,20 @@ def test_a_cache_is_built_once_and_an_interrupted_one_goes_on(tmp_path, monkeypa
     cache = build_cache(source, tmp_path / "part", CONFIG, ticks.append)
     assert ticks[0] == 6
     assert source.reads == len(source) - 6
-    assert np.array_equal(cache._frames, wanted._frames)
+    assert np.array_equal(cache._map, wanted._map)
     before = source.reads
     build_cache(source, tmp_path / "part", CONFIG)
     assert source.reads == before
+
+
+def test_frames_held_on_a_device_are_the_same(tmp_path):
+    cache = build_cache(FilmSource("robot"), tmp_path, CONFIG)
+    steps = np.array([3, 0, 7])
+    before = cache.read(2, steps)
+    cache.hold(torch.device("cpu"))
+    (cache.folder / "frames.npy").unlink()
+    cache._map = cache._map[:0]
+    assert torch.equal(cache.read(2, steps), before)
 
 
 def test_another_dataset_or_size_gets_a_cache_of_its_own(tmp_path):

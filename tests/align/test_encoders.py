@@ -84,6 +84,12 @@ def test_a_step_sees_its_neighbours_only(temporal):
     assert touched == list(range(4 - temporal, 5 + temporal))
 
 
+def test_chunks_change_nothing():
+    whole, parts = (trained_a_little(SmallConfig(**{**vars(TINY), "pictures_at_once": n})) for n in (1000, 4))
+    with torch.no_grad():
+        torch.testing.assert_close(whole(clips()), parts(clips()), atol=1e-6, rtol=0)
+
+
 def test_a_still_video_shows_no_clock(small):
     """Nothing but content can tell steps apart: a video of one picture is one point."""
     still = clips(num=1, steps=1).frames.expand(1, 12, -1, -1, -1, -1)
@@ -130,7 +136,7 @@ def checkpoint(tmp_path_factory):
 def qwen(checkpoint):
     torch.manual_seed(0)
     return QwenFrameEncoder(
-        QwenConfig(folder=str(checkpoint[0]), size=64, embedding=16, pictures_at_once=4)
+        QwenConfig(folder=str(checkpoint[0]), size=64, embedding=16, steps_at_once=4)
     ).eval()
 
 
@@ -151,7 +157,7 @@ def test_patches_are_the_image_processor_s(checkpoint, qwen):
 
 
 def test_the_prompt_ends_with_the_end_token_and_holds_every_picture(checkpoint, qwen):
-    ids = qwen.prompts.ids(3)[0].tolist()
+    ids = qwen.prompts.ids(3)
     tokenizer = checkpoint[3]
     assert ids[-1] == tokenizer.convert_tokens_to_ids("<|endoftext|>")
     assert ids.count(qwen.model.config.image_token_id) == 3 * qwen.pixels.tokens == 3 * 4
@@ -163,11 +169,13 @@ def test_qwen_states_are_the_model_s_own_at_the_last_token(checkpoint, qwen):
     given = clips(steps=3, size=64, present=[[True, True, True], [False, True, False]], lengths=[3, 2])
     model, processor = checkpoint[1], checkpoint[2]
     hidden = qwen.hidden(given)
+    with torch.no_grad():
+        torch.testing.assert_close(qwen.hidden(given), hidden, atol=1e-5, rtol=0)  # in chunks of four steps
     for clip, step, views in [(0, 0, [0, 1, 2]), (0, 2, [0, 1, 2]), (1, 1, [1])]:
         images = processor(
             [given.frames[clip, step, v].numpy() for v in views], return_tensors="pt", do_resize=False
         )
-        ids = qwen.prompts.ids(len(views))
+        ids = torch.tensor([qwen.prompts.ids(len(views))])
         kinds = (ids == model.config.image_token_id).int()
         wanted = model(input_ids=ids, mm_token_type_ids=kinds, **images).last_hidden_state[0, -1]
         torch.testing.assert_close(hidden[clip, step], wanted, atol=1e-4, rtol=1e-4)

@@ -18,6 +18,7 @@ from hostbot.align.collapse import CollapseConfig, clock_share, look_for_collaps
 from hostbot.align.distributed import World
 from hostbot.align.recipe import TrainConfig, learning_rate
 from hostbot.types import BadInput
+from tests.align import tiny_qwen
 from tests.align.training import CONFIG, make_trainer
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,9 @@ TWO = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "
 
 
 def run_training(out, *flags, command=ALONE):
-    done = subprocess.run([*command, str(out), *flags], capture_output=True, text=True, timeout=200, cwd=ROOT)
+    done = subprocess.run(
+        [*command, str(out), *map(str, flags)], capture_output=True, text=True, timeout=200, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads((out / "losses.json").read_text())
 
@@ -54,6 +57,16 @@ def test_two_processes_give_the_losses_of_one(whole, tmp_path):
     assert one.keys() == two.keys()
     for name in (n for n in one if n.startswith("model/")):
         torch.testing.assert_close(two[name], one[name], atol=2e-3, rtol=0)
+
+
+def test_two_processes_fine_tune_qwen_as_one_does(tmp_path):
+    """Processes hold clips of different numbers of views, and still run the sharded model equally often."""
+    (tmp_path / "qwen").mkdir()
+    tiny_qwen.write(tmp_path / "qwen")
+    one = run_training(tmp_path / "one", "--qwen", tmp_path / "qwen")
+    two = run_training(tmp_path / "two", "--qwen", tmp_path / "qwen", command=TWO)
+    np.testing.assert_allclose(two, one, rtol=2e-3)
+    assert one[0] != one[-1]
 
 
 def test_killed_training_goes_on_bit_equal(whole, tmp_path):

@@ -1,6 +1,7 @@
 """A training run as a process of its own: python -m tests.align.training OUT [steps] [--resume] [--slow]."""
 
 import argparse
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from hostbot.align.cache import CacheConfig, build_cache
 from hostbot.align.distributed import joined
 from hostbot.align.draw import DrawConfig, Pairs
+from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
 from hostbot.align.recipe import TrainConfig
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
 from hostbot.align.train import Trainer
@@ -34,10 +36,14 @@ def make_pairs(root, config=CONFIG.draw, seed=0, **options):
     return Pairs(caches, groups(**sources), config, seed)
 
 
-def make_trainer(root, config=CONFIG, world=None):
+def make_trainer(root, config=CONFIG, world=None, qwen=None):
     torch.manual_seed(0)
     pairs = make_pairs(root, config.draw, config.seed)
-    return Trainer(SmallFrameEncoder(ENCODER), pairs, config, root / "run", world)
+    if qwen is None:
+        return Trainer(SmallFrameEncoder(ENCODER), pairs, config, root / "run", world)
+    config = dataclasses.replace(config, steps=3, draw=dataclasses.replace(config.draw, max_steps=4))
+    encoder = QwenFrameEncoder(QwenConfig(folder=str(qwen), size=32, embedding=16))
+    return Trainer(encoder, Pairs(pairs.caches, pairs.tasks, config.draw, 0), config, root / "run", world)
 
 
 def main():
@@ -45,10 +51,11 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--qwen", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with joined("cpu") as world:
-        trainer = make_trainer(arguments.out, world=world)
+        trainer = make_trainer(arguments.out, world=world, qwen=arguments.qwen)
         if arguments.resume:
             trainer.resume()
         losses = []

@@ -173,6 +173,8 @@ def load_aligner(path: Path | None = None, device: torch.device | str = "cpu") -
     config = from_dict(AlignerConfig, saved["config"], str(path))
     encoder = build_encoder(_found(config.encoder, path.parent), pretrained=False)
     _read_weights(encoder, path.with_suffix(".safetensors"), int(saved["bytes"]))
+    if isinstance(encoder, QwenFrameEncoder):
+        encoder.model.to(torch.bfloat16)  # as it was trained and saved; the projection stays in float32
     return Aligner(encoder, config, device)
 
 

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Int, UInt8
+from torch import Tensor
 
 from hostbot.align.steps import step_frames
 from hostbot.config import read_json, to_dict, write_json
@@ -36,7 +38,7 @@ class CacheConfig:
 
 
 class FrameCache:
-    """The frames of a dataset, by episode."""
+    """The frames of a dataset, by episode: from the map, or from a device that holds them all."""
 
     def __init__(
         self, folder: Path, name: str, views: tuple[str, ...], lengths: Int[np.ndarray, " E"]
@@ -44,18 +46,39 @@ class FrameCache:
         self.folder, self.name, self.views = folder, name, views
         self.lengths = lengths
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
-        self._frames = np.load(folder / "frames.npy", mmap_mode="r", allow_pickle=False)
+        self._map = np.load(folder / "frames.npy", mmap_mode="r", allow_pickle=False)
+        self._held: UInt8[Tensor, "F V s s 3"] | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def read(self, episode: int, steps: Int[np.ndarray, " T"]) -> UInt8[np.ndarray, "T V s s 3"]:
+    @property
+    def size(self) -> int:
+        """Pixels a side."""
+        return int(self._map.shape[-2])
+
+    @property
+    def nbytes(self) -> int:
+        """Of all frames."""
+        return int(self._map.nbytes)
+
+    def hold(self, device: torch.device) -> None:
+        """Keep all frames on a device: a GPU that has room for them reads them faster than a disk."""
+        held = torch.empty(self._map.shape, dtype=torch.uint8, device=device)
+        for start in range(0, len(held), 1024):
+            held[start : start + 1024] = torch.from_numpy(self._map[start : start + 1024].copy())
+        self._held = held
+
+    def read(self, episode: int, steps: Int[np.ndarray, " T"]) -> UInt8[Tensor, "T V s s 3"]:
         """Some steps of an episode, all views."""
         if not 0 <= episode < len(self) or (
             len(steps) and not 0 <= min(steps) <= max(steps) < self.lengths[episode]
         ):
             raise BadInput(f"{self.name} has no such frames in episode {episode}")
-        return self._frames[self._starts[episode] + np.asarray(steps)]
+        rows = self._starts[episode] + np.asarray(steps)
+        if self._held is not None:
+            return self._held[torch.from_numpy(rows).to(self._held.device)]
+        return torch.from_numpy(self._map[rows])
 
 
 def fingerprint(source: EpisodeSource, config: object) -> str:

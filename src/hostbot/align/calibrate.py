@@ -52,7 +52,7 @@ def calibrate(aligner: Aligner, pairs: Pairs, num: int = 100) -> Calibration | N
 
 def _embed(aligner: Aligner, pairs: Pairs, clip: Clip) -> Float32[np.ndarray, "K d"]:
     clips, _ = pairs.clips([clip])
-    with torch.inference_mode():
+    with torch.no_grad():  # sharded modules do not take to inference mode
         return aligner.encoder(clips.to(aligner.device))[0].float().cpu().numpy()
 
 

@@ -111,15 +111,13 @@ class Pairs:
 
     def clips(self, clips: Sequence[Clip]) -> tuple[Clips, Float[Tensor, "B 3"]]:
         """The clips' frames, padded to the longest and to the most views."""
-        num_views, num_steps = max(len(c.views) for c in clips), max(len(c.steps) for c in clips)
-        first = self.caches[clips[0].body]
-        size = first.read(clips[0].episode, clips[0].steps[:1]).shape[-2]
-        frames = torch.zeros(len(clips), num_steps, num_views, size, size, 3, dtype=torch.uint8)
+        read = [self.caches[c.body].read(c.episode, c.steps)[:, list(c.views)] for c in clips]
+        num_steps, num_views = max(len(r) for r in read), max(r.shape[1] for r in read)
+        frames = read[0].new_zeros(len(clips), num_steps, num_views, *read[0].shape[2:])
         present = torch.zeros(len(clips), num_views, dtype=torch.bool)
-        for place, clip in enumerate(clips):
-            pixels = self.caches[clip.body].read(clip.episode, clip.steps)[:, list(clip.views)]
-            frames[place, : len(clip.steps), : len(clip.views)] = torch.from_numpy(pixels)
-            present[place, : len(clip.views)] = True
+        for place, pixels in enumerate(read):
+            frames[place, : pixels.shape[0], : pixels.shape[1]] = pixels
+            present[place, : pixels.shape[1]] = True
         lengths = torch.tensor([len(c.steps) for c in clips])
         looks = torch.tensor([(float(c.flip), c.brightness, c.contrast) for c in clips])
         return Clips(frames=frames, present=present, lengths=lengths), looks

@@ -97,6 +97,7 @@ def label(
     def embedded(body: str, episode: int) -> Embedded:
         return embed_episode(aligner, robot if body == "robot" else demo, episode)
 
+    demos = "robot" if demo is robot else "demo"
     for part in parts:
         run = pairs[part * config.pairs_a_part : (part + 1) * config.pairs_a_part]
         if _part(folder, part).exists():
@@ -104,7 +105,7 @@ def label(
             continue
         rows = []
         for robot_episode, demo_episode in run:
-            found = align_whole(aligner, embedded("demo", demo_episode), embedded("robot", robot_episode))
+            found = align_whole(aligner, embedded(demos, demo_episode), embedded("robot", robot_episode))
             rows.append(_row(robot_episode, demo_episode, found, reason_against(found, config, threshold)))
             tick(1)
         _write(_part(folder, part), rows)

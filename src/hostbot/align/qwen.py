@@ -3,7 +3,7 @@
 A time step's views are an image sequence in one prompt; h_t is the last layer's hidden state at the end token. The
 width is the checkpoint's own (4,096 for 8B, 2,048 for 2B; the paper's 1,536 is no Qwen3-VL-Embedding's).
 
-Legend: M prompts, V views of each, P patches of a picture, L tokens, D width.
+Legend: M prompts (one a time step), P pictures of all of them, L tokens (padded), D width.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-any-return"
@@ -11,6 +11,7 @@ Legend: M prompts, V views of each, P patches of a picture, L tokens, D width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,8 @@ class QwenConfig:
     embedding: int = 128
     instruction: str = "Represent the user's input."
     checkpoint_gradients: bool = True
-    pictures_at_once: int = 256
-    """In one forward pass, so that a long video fits in memory."""
+    steps_at_once: int = 64
+    """In one forward pass when nothing is learned, so that a long video fits in memory."""
 
 
 class QwenFrameEncoder(FrameEncoder):
@@ -65,26 +66,31 @@ class QwenFrameEncoder(FrameEncoder):
         return [*self.model.language_model.layers, *self.model.visual.blocks]
 
     def hidden(self, clips: Clips) -> Float[Tensor, "B T D"]:
-        """The end token's state for every step; steps of clips with the same number of views go together."""
+        """The end token's state of every step.
+
+        One pass for all while gradients are wanted: sharded processes must run the model equally often.
+        """
         counted = clips.counted()
         views_of = counted.sum(-1)
-        out = self.projection.weight.new_zeros(*views_of.shape, self.projection.in_features)
-        for num_views in sorted(set(views_of[views_of > 0].tolist())):
-            steps = views_of == num_views
-            pictures = clips.frames[counted & steps[..., None]].unflatten(0, (-1, num_views))
-            at_once = max(1, self.config.pictures_at_once // num_views)
-            states = torch.cat([self.states(chunk) for chunk in pictures.split(at_once)])
-            out = out.masked_scatter(steps[..., None], states.to(out.dtype))
-        return out
+        counts = views_of[views_of > 0].tolist()
+        at_once = len(counts) if torch.is_grad_enabled() else self.config.steps_at_once
+        pictures = clips.frames[counted]
+        states, first = [], 0
+        for start in range(0, len(counts), at_once):
+            chunk = counts[start : start + at_once]
+            states.append(self.states(pictures[first : first + sum(chunk)], chunk))
+            first += sum(chunk)
+        found = torch.cat(states).float()
+        out = found.new_zeros(*views_of.shape, found.shape[-1])
+        return out.masked_scatter((views_of > 0)[..., None], found)
 
-    def states(self, pictures: UInt8[Tensor, "M V h w 3"]) -> Float[Tensor, "M D"]:
-        """The last layer's hidden state at the end token of each prompt."""
-        num_prompts, num_views = pictures.shape[:2]
-        ids = self.prompts.ids(num_views).to(pictures.device).expand(num_prompts, -1)
-        patches, grid = self.pixels(pictures.flatten(0, 1), self.model.visual.dtype)
+    def states(self, pictures: UInt8[Tensor, "P h w 3"], counts: Sequence[int]) -> Float[Tensor, "M D"]:
+        """The last layer's hidden state at the end token of prompts of so many pictures each."""
+        ids, mask = (x.to(pictures.device) for x in self.prompts.batch(counts))
+        patches, grid = self.pixels(pictures, self.model.visual.dtype)
         found = self.model(
             input_ids=ids,
-            attention_mask=torch.ones_like(ids),
+            attention_mask=mask,
             pixel_values=patches,
             image_grid_thw=grid,
             mm_token_type_ids=(ids == self.model.config.image_token_id).int(),
@@ -94,15 +100,25 @@ class QwenFrameEncoder(FrameEncoder):
 
 
 class _Prompts:
-    """Token ids of a prompt with any number of pictures; all prompts with as many are the same."""
+    """Token ids of prompts with any number of pictures; all prompts with as many are the same."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, instruction: str, tokens: int) -> None:
         self.tokenizer, self.instruction, self.tokens = tokenizer, instruction, tokens
 
-    def ids(self, num_views: int) -> Int[Tensor, "1 L"]:
+    def ids(self, num_views: int) -> list[int]:
+        """One prompt."""
         text = SYSTEM.format(instruction=self.instruction)
         text += VIEW.format(pads=PAD * self.tokens) * num_views + CLOSE + END
-        return torch.tensor([self.tokenizer(text, add_special_tokens=False)["input_ids"]])
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def batch(self, counts: Sequence[int]) -> tuple[Int[Tensor, "M L"], Int[Tensor, "M L"]]:
+        """Prompts and which tokens count; shorter ones are padded in front, so that all end with the end token."""
+        prompts = {count: self.ids(count) for count in set(counts)}
+        length = max(map(len, prompts.values()))
+        front = {count: length - len(ids) for count, ids in prompts.items()}
+        rows = {count: [ids[-1]] * front[count] + ids for count, ids in prompts.items()}
+        masks = {count: [0] * front[count] + [1] * len(ids) for count, ids in prompts.items()}
+        return torch.tensor([rows[c] for c in counts]), torch.tensor([masks[c] for c in counts])
 
 
 class _Pixels:
@@ -123,8 +139,8 @@ class _Pixels:
         return (self.side // self.merge) ** 2
 
     def __call__(
-        self, pictures: UInt8[Tensor, "M h w 3"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "MP patch"], Int[Tensor, "M 3"]]:
+        self, pictures: UInt8[Tensor, "P h w 3"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "patches values"], Int[Tensor, "P 3"]]:
         """Patches in the order the merger wants them, and each picture's grid (1, rows, columns)."""
         mean, std = self.mean.to(pictures.device), self.std.to(pictures.device)
         x = ((pictures.float() / 255 - mean) / std).permute(0, 3, 1, 2)

@@ -31,8 +31,8 @@ class SmallConfig:
     temporal: int = 1
     """Residual convolutions over three neighbouring steps; 0 sees single frames only."""
     embedding: int = 128
-    pictures_at_once: int = 1024
-    """In one pass of the trunk, so that memory does not grow with a video's length."""
+    pictures_at_once: int = 256
+    """In one pass of the trunk when nothing is learned, so that memory does not grow with a video's length."""
 
     def __post_init__(self) -> None:
         shrink = 2 ** len(self.channels)
@@ -105,10 +105,14 @@ class SmallFrameEncoder(FrameEncoder):
         return F.silu(self.flat(self.squeeze(maps).flatten(1)) + self.average(maps.mean((2, 3))))
 
     def hidden(self, clips: Clips) -> Float[Tensor, "B T D"]:
-        """One representation a step, whatever number of views the clip has; only pictures that count are looked at."""
+        """One representation a step, whatever number of views the clip has; only pictures that count are looked at.
+
+        One pass for all while gradients are wanted: sharded processes must run the trunk equally often.
+        """
         counted = clips.counted()
-        chunks = clips.frames[counted].split(self.config.pictures_at_once)
-        seen = torch.cat([self.pictures(chunk) for chunk in chunks])
+        pictures = clips.frames[counted]
+        at_once = len(pictures) if torch.is_grad_enabled() else self.config.pictures_at_once
+        seen = torch.cat([self.pictures(chunk) for chunk in pictures.split(at_once)])
         views = seen.new_zeros(*counted.shape, seen.shape[-1]).masked_scatter(counted[..., None], seen)
         x = pool_views(views, self.score(views).squeeze(-1), clips.present)
         for layer in self.neighbours:
