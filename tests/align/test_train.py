@@ -56,7 +56,9 @@ def whole(tmp_path_factory):
 
 
 def test_training_learns(whole):
-    assert np.mean(whole[1][-3:]) < 0.5 * whole[1][0]
+    """Frames find their way back better than at first; were all frames alike, this loss would be 1."""
+    log = [json.loads(line) for line in (whole[0] / "run" / "log.jsonl").read_text().splitlines()]
+    assert np.mean([entry["tcc"] for entry in log[-3:]]) < 0.9 * log[0]["tcc"]
 
 
 def test_two_processes_give_the_losses_of_one(whole, tmp_path):
@@ -252,7 +254,7 @@ def test_resuming_asks_for_the_same_settings_and_a_checkpoint(whole, tmp_path):
     with pytest.raises(BadInput, match="no checkpoint"):
         make_trainer(tmp_path).resume()
     other = make_trainer(whole[0], dataclasses.replace(CONFIG, learning_rate=5.0))
-    with pytest.raises(BadInput, match="learning_rate \\(0.001, now 5.0\\)"):
+    with pytest.raises(BadInput, match="learning_rate \\(0.0003, now 5.0\\)"):
         other.resume()
 
 
