@@ -23,6 +23,7 @@ GROUPS = {
     "demo": "see what hostbot does, on this machine, in one command",
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
+    "align": "which moment of one video is which of another: train, map, label, evaluate, plot",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "doctor": "check that everything hostbot needs works here",

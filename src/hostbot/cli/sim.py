@@ -329,6 +329,7 @@ class Bench:
             "size": self.size,
             "steps_per_second": round(whole, 1),
             "steps_per_second_per_worker": round(whole / self.workers, 1),
+            "wall_steps_per_second": round(sum(s.wall_steps_per_second for s in speeds), 1),
             "physics_ms_per_step": round(1e3 * physics / steps, 3),
             "pictures_ms_per_step": round(1e3 * pictures / steps, 3),
             "physics_only_steps_per_second_per_worker": round(steps / physics, 1),

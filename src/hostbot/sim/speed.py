@@ -6,9 +6,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig, SimEnv
+
+_START: Barrier | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,7 @@ class Speed:
     physics_s: float
     pictures_s: float
     reset_s: float
+    wall_s: float
     episodes: int
 
     @property
@@ -26,10 +30,17 @@ class Speed:
         """Control steps a second with physics and all views."""
         return self.steps / (self.physics_s + self.pictures_s)
 
+    @property
+    def wall_steps_per_second(self) -> float:
+        """Control steps a second by the clock: new scenes and the script's own thinking included."""
+        return self.steps / self.wall_s
+
 
 def measure(seconds: float, config: EnvConfig, first: int = 0) -> Speed:
-    """Run experts through different tasks for a while; the expert's own thinking is not counted."""
+    """Run experts through different tasks for a while, beginning together with the other processes."""
     names = split().train
+    if _START is not None:
+        _START.wait()
     physics = pictures = resets = 0.0
     steps = episodes = 0
     begin = time.perf_counter()
@@ -52,13 +63,24 @@ def measure(seconds: float, config: EnvConfig, first: int = 0) -> Speed:
             physics += middle - mark
             steps += 1
         env.close()
-    return Speed(steps=steps, physics_s=physics, pictures_s=pictures, reset_s=resets, episodes=episodes)
+    wall = time.perf_counter() - begin
+    return Speed(
+        steps=steps, physics_s=physics, pictures_s=pictures, reset_s=resets, wall_s=wall, episodes=episodes
+    )
+
+
+def _join(start: Barrier) -> None:
+    """Give a worker the barrier that all of them wait at."""
+    global _START
+    _START = start
 
 
 def measure_many(workers: int, seconds: float, config: EnvConfig) -> list[Speed]:
     """The same in several processes at once."""
     if workers <= 1:
         return [measure(seconds, config)]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    start = context.Barrier(workers)
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_join, initargs=(start,)) as pool:
         waiting = [pool.submit(measure, seconds, config, 11 * k) for k in range(workers)]
         return [future.result() for future in waiting]

@@ -1,0 +1,85 @@
+"""Embed what videos and datasets hold: the frames the encoder wants, decoded at its size.
+
+Legend: K steps of a video, d embedding width.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, Int
+
+from hostbot.align.aligner import Aligner, Alignment
+from hostbot.align.steps import expand, step_frames
+from hostbot.types import BadInput, Correspondence, EpisodeSource
+from hostbot.video import open_video
+
+MIN_FRAMES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    """A video's steps on the sphere."""
+
+    points: Float32[np.ndarray, "K d"]
+    steps: Int[np.ndarray, " K"]
+    """Which frames they are."""
+    num_frames: int
+    fps: float
+
+
+def embed_video(aligner: Aligner, path: Path) -> Embedded:
+    """A file, read once from front to back; memory holds its steps at the encoder's size and no more."""
+    config, side = aligner.config, aligner.size
+    with open_video(path, threads=min(4, os.cpu_count() or 1)) as reader:
+        if len(reader) < MIN_FRAMES:
+            raise BadInput(
+                f"{path} has {len(reader)} frame; a correspondence needs videos of at least {MIN_FRAMES}"
+            )
+        fps = len(reader) / reader.info.duration_s
+        steps = step_frames(len(reader), fps, config.rate_hz, config.max_steps)
+        frames = np.stack(list(reader.stream(steps.tolist(), (side, side))))
+        total = len(reader)
+    return Embedded(points=aligner.embed({"video": frames}), steps=steps, num_frames=total, fps=fps)
+
+
+def embed_episode(aligner: Aligner, source: EpisodeSource, index: int) -> Embedded:
+    """An episode of a dataset, all its views."""
+    info, config = source.episode(index), aligner.config
+    steps = step_frames(info.length, source.fps, config.rate_hz, config.max_steps)
+    size = (aligner.size, aligner.size)
+    views = {view: source.frames(index, view, steps.tolist(), size) for view in source.views}
+    return Embedded(points=aligner.embed(views), steps=steps, num_frames=info.length, fps=source.fps)
+
+
+def align_whole(aligner: Aligner, demo: Embedded, robot: Embedded) -> Alignment:
+    """The correspondence of all frames of two videos."""
+    found = aligner.align(demo.points, robot.points)
+    maps = expand(found.found, demo.steps, robot.steps, demo.num_frames, robot.num_frames)
+    return Alignment(found=maps, confidence=found.confidence)
+
+
+def reversed_video(video: Embedded) -> Embedded:
+    """The same video played backwards."""
+    return Embedded(
+        points=np.ascontiguousarray(video.points[::-1]),
+        steps=video.num_frames - 1 - video.steps[::-1],
+        num_frames=video.num_frames,
+        fps=video.fps,
+    )
+
+
+def played_in_step(found: Correspondence) -> Iterator[tuple[int, int]]:
+    """(demo frame, robot frame) of a video that plays both together: whichever has more to show makes the other wait.
+
+    Neither steps back and no frame of either is left out.
+    """
+    shown = -1
+    for robot, demo in enumerate(found.robot_to_demo.tolist()):
+        yield from ((frame, robot) for frame in range(min(shown + 1, demo), demo + 1))
+        shown = demo
+    yield from ((frame, robot) for frame in range(shown + 1, len(found.demo_to_robot)))

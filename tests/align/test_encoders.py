@@ -1,0 +1,213 @@
+"""Encoders: one space for any number of views, no clock, Qwen as published."""
+
+import pytest
+import torch
+from torch import nn
+
+from hostbot.align.encoders import Clips
+from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
+from hostbot.align.small import SmallConfig, SmallFrameEncoder
+from hostbot.types import BadInput
+from tests.align import tiny_qwen
+
+TINY = SmallConfig(size=32, channels=(8, 16), depth=1, width=24, temporal=2, embedding=16)
+
+
+def clips(num=2, steps=5, views=3, size=32, seed=0, lengths=None, present=None):
+    g = torch.Generator().manual_seed(seed)
+    return Clips(
+        frames=torch.randint(0, 256, (num, steps, views, size, size, 3), generator=g, dtype=torch.uint8),
+        present=torch.ones(num, views, dtype=torch.bool) if present is None else torch.tensor(present),
+        lengths=torch.full((num,), steps) if lengths is None else torch.tensor(lengths),
+    )
+
+
+def trained_a_little(config=TINY):
+    """Random weights everywhere, so that no zero hides a path."""
+    torch.manual_seed(1)
+    model = SmallFrameEncoder(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def small():
+    return trained_a_little()
+
+
+def test_the_small_encoder_is_small():
+    total = sum(p.numel() for p in SmallFrameEncoder(SmallConfig()).parameters())
+    assert total <= 3_000_000
+
+
+def test_embeddings_are_points_of_the_unit_sphere(small):
+    out = small(clips())
+    assert out.shape == (2, 5, 16)
+    torch.testing.assert_close(out.norm(dim=-1), torch.ones(2, 5))
+    assert out.dtype == torch.float32
+
+
+def test_an_absent_view_and_the_steps_past_the_end_leave_no_trace(small):
+    one = clips(present=[[True, True, True], [False, True, False]], lengths=[5, 3])
+    frames = one.frames.clone()
+    frames[1, :, 0], frames[1, :, 2], frames[1, 3:] = 7, 9, 200
+    other = Clips(frames=frames, present=one.present, lengths=one.lengths)
+    a, b = small(one), small(other)
+    assert torch.equal(a[0], b[0])
+    assert torch.equal(a[1, :3], b[1, :3])
+
+
+def test_a_clip_is_encoded_alike_alone_and_in_company_of_longer_ones_with_more_views(small):
+    both = clips(present=[[True, True, True], [False, True, False]], lengths=[5, 3])
+    alone = Clips(
+        frames=both.frames[1:, :3, 1:2], present=torch.ones(1, 1, dtype=torch.bool), lengths=torch.tensor([3])
+    )
+    torch.testing.assert_close(small(both)[1, :3], small(alone)[0], atol=1e-5, rtol=0)
+
+
+def test_the_order_of_views_does_not_matter(small):
+    given = clips()
+    turned = Clips(frames=given.frames[:, :, [2, 0, 1]], present=given.present, lengths=given.lengths)
+    torch.testing.assert_close(small(given), small(turned), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("temporal", [0, 1, 2])
+def test_a_step_sees_its_neighbours_only(temporal):
+    model = trained_a_little(SmallConfig(**{**vars(TINY), "temporal": temporal}))
+    given = clips(steps=9)
+    frames = given.frames.clone()
+    frames[:, 4] = 255 - frames[:, 4]
+    moved = model(given) - model(Clips(frames=frames, present=given.present, lengths=given.lengths))
+    touched = (moved.abs().amax(-1) > 1e-6)[0].nonzero().flatten().tolist()
+    assert touched == list(range(4 - temporal, 5 + temporal))
+
+
+def test_chunks_change_nothing():
+    whole, parts = (trained_a_little(SmallConfig(**{**vars(TINY), "pictures_at_once": n})) for n in (1000, 4))
+    with torch.no_grad():
+        torch.testing.assert_close(whole(clips()), parts(clips()), atol=1e-6, rtol=0)
+
+
+def test_a_still_video_shows_no_clock(small):
+    """Nothing but content can tell steps apart: a video of one picture is one point."""
+    still = clips(num=1, steps=1).frames.expand(1, 12, -1, -1, -1, -1)
+    given = Clips(frames=still, present=torch.ones(1, 3, dtype=torch.bool), lengths=torch.tensor([12]))
+    torch.testing.assert_close(small(given), small(given)[:, :1].expand(-1, 12, -1), atol=1e-6, rtol=0)
+
+
+def test_shifting_a_video_shifts_its_embeddings(small):
+    long = clips(num=1, steps=12)
+    part = Clips(frames=long.frames[:, 4:], present=long.present, lengths=torch.tensor([8]))
+    torch.testing.assert_close(small(long)[:, 6:], small(part)[:, 2:], atol=1e-5, rtol=0)
+
+
+def test_the_projection_stays_in_float32_under_autocast(small):
+    given = clips()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = small(given)
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out.norm(dim=-1), torch.ones(2, 5))
+    torch.testing.assert_close(out, small(given), atol=0.1, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"size": 40}, "32x32, got \\(40, 40\\)"),
+        ({"present": [[True, True, True], [False, False, False]]}, "at least one view"),
+        ({"lengths": [5, 6]}, "1..5, got \\[5, 6\\]"),
+        ({"lengths": [5]}, "2 lengths"),
+    ],
+)
+def test_wrong_clips_are_refused(small, change, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        small(clips(**change))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("qwen")
+    return folder, *tiny_qwen.write(folder)
+
+
+@pytest.fixture(scope="module")
+def qwen(checkpoint):
+    torch.manual_seed(0)
+    return QwenFrameEncoder(
+        QwenConfig(folder=str(checkpoint[0]), size=64, embedding=16, steps_at_once=4)
+    ).eval()
+
+
+def test_qwen_weights_are_those_of_the_published_layout(checkpoint, qwen):
+    wanted = checkpoint[1].state_dict()
+    found = qwen.model.state_dict()
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert qwen.projection.in_features == 32
+
+
+def test_patches_are_the_image_processor_s(checkpoint, qwen):
+    pictures = clips(views=1, size=64).frames.flatten(0, 2)
+    wanted = checkpoint[2]([p.numpy() for p in pictures], return_tensors="pt", do_resize=False)
+    patches, grid = qwen.pixels(pictures, torch.float32)
+    torch.testing.assert_close(patches, wanted["pixel_values"], atol=1e-6, rtol=0)
+    assert torch.equal(grid, wanted["image_grid_thw"])
+
+
+def test_the_prompt_ends_with_the_end_token_and_holds_every_picture(checkpoint, qwen):
+    ids = qwen.prompts.ids(3)
+    tokenizer = checkpoint[3]
+    assert ids[-1] == tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    assert ids.count(qwen.model.config.image_token_id) == 3 * qwen.pixels.tokens == 3 * 4
+    assert tokenizer.decode(ids).startswith("<|im_start|>")
+
+
+def test_qwen_states_are_the_model_s_own_at_the_last_token(checkpoint, qwen):
+    """The library's model, asked one step at a time, is the oracle of the batched, chunked pass."""
+    given = clips(steps=3, size=64, present=[[True, True, True], [False, True, False]], lengths=[3, 2])
+    model, processor = checkpoint[1], checkpoint[2]
+    hidden = qwen.hidden(given)
+    with torch.no_grad():
+        torch.testing.assert_close(qwen.hidden(given), hidden, atol=1e-5, rtol=0)  # in chunks of four steps
+    for clip, step, views in [(0, 0, [0, 1, 2]), (0, 2, [0, 1, 2]), (1, 1, [1])]:
+        images = processor(
+            [given.frames[clip, step, v].numpy() for v in views], return_tensors="pt", do_resize=False
+        )
+        ids = torch.tensor([qwen.prompts.ids(len(views))])
+        kinds = (ids == model.config.image_token_id).int()
+        wanted = model(input_ids=ids, mm_token_type_ids=kinds, **images).last_hidden_state[0, -1]
+        torch.testing.assert_close(hidden[clip, step], wanted, atol=1e-4, rtol=1e-4)
+    assert (hidden[1, 2] == 0).all()
+
+
+def test_every_weight_of_qwen_learns_with_checkpointed_gradients(qwen):
+    model = qwen.train()
+    model(clips(num=1, steps=2, size=64)).pow(3).sum().backward()
+    silent = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().any()]
+    model.zero_grad(set_to_none=True)
+    model.eval()
+    assert silent == []
+    assert model.model.is_gradient_checkpointing
+    assert all(isinstance(unit, nn.Module) for unit in model.units())
+    assert len(model.units()) == 4
+
+
+def test_folders_that_are_no_checkpoint_are_refused(checkpoint, tmp_path):
+    with pytest.raises(BadInput, match="no config.json"):
+        QwenFrameEncoder(QwenConfig(folder=str(tmp_path)))
+    with pytest.raises(BadInput, match="multiple of 32"):
+        QwenFrameEncoder(QwenConfig(folder=str(checkpoint[0]), size=50))
+
+
+def test_weights_that_are_missing_are_not_made_up(checkpoint, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    for file in checkpoint[0].iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.language_model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BadInput, match="lacks 1 weights"):
+        QwenFrameEncoder(QwenConfig(folder=str(tmp_path), size=64))

@@ -1,0 +1,212 @@
+"""Training: schedule, guard, collapse, two processes, killed and resumed."""
+
+import dataclasses
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hostbot.align.checkpoint import Saved, save, step_folders
+from hostbot.align.collapse import CollapseConfig, clock_share, look_for_collapse
+from hostbot.align.distributed import World
+from hostbot.align.recipe import TrainConfig, learning_rate
+from hostbot.types import BadInput
+from tests.align import tiny_qwen
+from tests.align.training import CONFIG, make_trainer
+
+ROOT = Path(__file__).parents[2]
+ALONE = [sys.executable, "-m", "tests.align.training"]
+TWO = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", ALONE[2]]
+
+
+def run_training(out, *flags, command=ALONE):
+    done = subprocess.run(
+        [*command, str(out), *map(str, flags)], capture_output=True, text=True, timeout=200, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads((out / "losses.json").read_text())
+
+
+def last_tensors(out):
+    saved = Saved(step_folders(out / "run")[-1][1])
+    return {name: saved.tensor(name) for name in sorted(saved.names())}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of one process, and its folder."""
+    out = tmp_path_factory.mktemp("whole")
+    return out, run_training(out)
+
+
+def test_training_learns(whole):
+    assert np.mean(whole[1][-3:]) < 0.5 * whole[1][0]
+
+
+def test_two_processes_give_the_losses_of_one(whole, tmp_path):
+    losses = run_training(tmp_path, command=TWO)
+    np.testing.assert_allclose(losses, whole[1], rtol=2e-3)
+    one, two = last_tensors(whole[0]), last_tensors(tmp_path)
+    assert one.keys() == two.keys()
+    for name in (n for n in one if n.startswith("model/")):
+        torch.testing.assert_close(two[name], one[name], atol=2e-3, rtol=0)
+
+
+def test_two_processes_fine_tune_qwen_as_one_does(tmp_path):
+    """Processes hold clips of different numbers of views, and still run the sharded model equally often."""
+    (tmp_path / "qwen").mkdir()
+    tiny_qwen.write(tmp_path / "qwen")
+    one = run_training(tmp_path / "one", "--qwen", tmp_path / "qwen")
+    two = run_training(tmp_path / "two", "--qwen", tmp_path / "qwen", command=TWO)
+    np.testing.assert_allclose(two, one, rtol=2e-3)
+    assert one[0] != one[-1]
+
+
+def test_killed_training_goes_on_bit_equal(whole, tmp_path):
+    process = subprocess.Popen(
+        [*ALONE, str(tmp_path), "--slow"], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
+    )
+    for line in process.stdout:
+        if int(line) >= 6:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 4 <= step_folders(tmp_path / "run")[-1][0] < 12
+    run_training(tmp_path, "--resume")
+    one, two = last_tensors(whole[0]), last_tensors(tmp_path)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    logs = [(out / "run" / "log.jsonl").read_text().splitlines() for out in (whole[0], tmp_path)]
+    steps = [[{**json.loads(line), "time": 0} for line in log] for log in logs]
+    assert steps[0] == steps[1]
+
+
+def test_the_number_of_processes_may_change_on_the_way(whole, tmp_path):
+    """A checkpoint of one process, gone on with by two, ends where one would have."""
+    trainer = make_trainer(tmp_path)
+    for report in trainer.run():
+        if report.step == 8:
+            trainer.stop()
+    run_training(tmp_path, "--resume", command=TWO)
+    one, two = last_tensors(whole[0]), last_tensors(tmp_path)
+    for name in (n for n in one if n.startswith("model/")):
+        torch.testing.assert_close(two[name], one[name], atol=2e-3, rtol=0)
+
+
+def test_the_learning_rate_warms_up_and_falls_to_its_share():
+    config = TrainConfig(steps=1000, warmup=100, learning_rate=2.0, min_ratio=0.3)
+    assert learning_rate(config, 0) == pytest.approx(0.02)
+    assert learning_rate(config, 99) == pytest.approx(2.0)
+    assert learning_rate(config, 550) == pytest.approx(2.0 * (0.3 + 0.7 * 0.5))
+    assert learning_rate(config, 1000) == pytest.approx(0.6)
+
+
+def test_a_loss_that_is_not_finite_leaves_the_weights_alone_and_stops_in_the_end(tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, patience=3)
+    trainer = make_trainer(tmp_path, config)
+    before = {name: p.detach().clone() for name, p in trainer.named.items()}
+    sound = trainer.loss
+
+    def broken(clips, looks):
+        found = sound(clips, looks)
+        return dataclasses.replace(found, total=found.total * math.nan)
+
+    monkeypatch.setattr(trainer, "loss", broken)
+    reports = []
+    with pytest.raises(BadInput, match="not finite 3 steps in a row"):
+        reports.extend(trainer.run())
+    assert [r.skipped for r in reports] == [True, True]
+    assert all(torch.equal(p, before[name]) for name, p in trainer.named.items())
+
+
+def test_asked_to_stop_it_saves_and_ends(tmp_path):
+    trainer = make_trainer(tmp_path)
+    for report in trainer.run():
+        if report.step == 2:
+            trainer.stop()
+    assert trainer.step == 3
+    assert [step for step, _ in step_folders(tmp_path / "run")] == [3]
+
+
+def test_looks_for_collapse_are_logged(whole):
+    log = [json.loads(line) for line in (whole[0] / "run" / "log.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in log if entry["collapse"]] == [6, 12]
+    assert [entry["step"] for entry in log] == list(range(1, 13))
+
+
+def test_resuming_asks_for_the_same_settings_and_a_checkpoint(whole, tmp_path):
+    with pytest.raises(BadInput, match="no checkpoint"):
+        make_trainer(tmp_path).resume()
+    other = make_trainer(whole[0], dataclasses.replace(CONFIG, learning_rate=5.0))
+    with pytest.raises(BadInput, match="learning_rate \\(0.001, now 5.0\\)"):
+        other.resume()
+
+
+def test_batches_that_do_not_divide_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="4 pairs cannot be shared by 3"):
+        make_trainer(tmp_path, world=World(rank=0, size=3))
+
+
+def test_checkpoints_are_whole_or_refused(tmp_path):
+    tensors = {"a": torch.arange(4.0), "b": torch.ones(2, 2)}
+    save(tmp_path / "one", tensors.items(), {"step": 1}, writes=True)
+    assert torch.equal(Saved(tmp_path / "one").tensor("a"), tensors["a"])
+    with pytest.raises(BadInput, match="exists already"):
+        save(tmp_path / "one", tensors.items(), {}, writes=True)
+    with pytest.raises(BadInput, match="has no c"):
+        Saved(tmp_path / "one").tensor("c")
+
+    def interrupted():
+        yield "a", torch.ones(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path / "two", interrupted(), {}, writes=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["one"]
+    file = next((tmp_path / "one").glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(BadInput, match="bytes, not the"):
+        Saved(tmp_path / "one")
+
+
+def test_large_checkpoints_are_cut_into_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("hostbot.align.checkpoint._SHARD_BYTES", 32)
+    tensors = {f"t{i}": torch.full((4,), float(i)) for i in range(5)}
+    save(tmp_path / "one", tensors.items(), {}, writes=True)
+    assert len(list((tmp_path / "one").glob("*.safetensors"))) == 3
+    saved = Saved(tmp_path / "one")
+    assert all(torch.equal(saved.tensor(name), tensor) for name, tensor in tensors.items())
+
+
+def sphere(points):
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+
+def test_collapse_is_told_apart_from_health():
+    rng = np.random.default_rng(0)
+    times = [np.linspace(0, 1, n)[:, None] for n in (20, 30, 25, 40)]
+    tasks = ["a", "a", "b", "b"]
+    alike = [sphere(np.ones((len(t), 8)) + 0.01 * rng.normal(size=(len(t), 8))) for t in times]
+    curve = rng.normal(size=(2, 8))
+    clock = [sphere(np.cos(3 * t) * curve[0] + np.sin(3 * t) * curve[1]) for t in times]
+    curves = {"a": rng.normal(size=(2, 8)), "b": rng.normal(size=(2, 8))}
+    sound = [
+        sphere(np.cos(3 * t) * curves[k][0] + np.sin(3 * t) * curves[k][1])
+        for t, k in zip(times, tasks, strict=True)
+    ]
+    config = CollapseConfig()
+    assert "all look alike" in look_for_collapse(alike, tasks, config).sentence
+    found = look_for_collapse(clock, tasks, config)
+    assert "a clock" in found.sentence
+    assert found.clock > 0.95
+    assert look_for_collapse(sound, tasks, config).sentence == ""
+    assert clock_share([np.ones((5, 3))] * 2) == 0.0
+    with pytest.raises(BadInput, match="two tasks"):
+        look_for_collapse(sound, ["a"] * 4, config)
