@@ -222,6 +222,7 @@ def main() -> None:
     args.sizes = args.sizes or ([512] if cuda else [64, 128, 256, 512])
     result = on_cuda(args) if cuda else on_cpu(args)
     about = provenance() | {"measured_on": measure.hardware(torch.device(args.device))}
+    about["commit"] = about["commit"] or measure.commit()
     load = [round(x, 1) for x in os.getloadavg()]
     name = "dtw-h200" if cuda else "dtw-cpu"
     measure.save(args.out, name, {**about, "load": load, "repeats": args.repeats, **result})

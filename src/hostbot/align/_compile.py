@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -20,9 +22,19 @@ LEAST = -36.0
 many processors are slow with."""
 
 
+def _sources() -> str:
+    """Names the text of all kernels: numba looks at one file for a change and would keep what it took from others."""
+    files = (Path(__file__).with_name(name) for name in ("_compile.py", "_sweep.py", "_cpu.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+SOURCES = _sources()
+
+
 def compiled(fn: F) -> F:
     """Compile at the first call, without the GIL; fused multiply-adds are the only liberty taken."""
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    fn.__qualname__ += f"_{SOURCES}"  # names the file in __pycache__ that keeps compiled code
     try:
         return numba.njit(cache=True, **options)(fn)
     except RuntimeError:  # no folder to keep compiled code in
