@@ -42,3 +42,20 @@ def test_pictures_come_out_even_where_mujoco_was_imported_first():
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_scenes_of_one_process_do_not_draw_into_each_other():
+    names = split().names("novel")[:3]
+    alone = []
+    for name in names:
+        env = SimEnv(task(name))
+        env.reset(seed=1)
+        alone.append(env.pictures())
+        env.close()
+    envs = [SimEnv(task(name)) for name in names]
+    for env in envs:
+        env.reset(seed=1)
+    for _ in range(2):
+        for env, wanted in zip(envs, alone, strict=True):
+            for view, picture in env.pictures().items():
+                np.testing.assert_array_equal(picture, wanted[view])

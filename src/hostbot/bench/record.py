@@ -147,7 +147,8 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
     Call it again to go on after an interruption.
     """
     parts = parts_of(root)
-    left = sum(len(jobs(config, part)) for part in range(config.workers)) - num_done(root)
+    total = sum(len(jobs(config, part)) for part in range(config.workers))
+    left = total - num_done(root)
     if (root / "meta" / "info.json").exists():
         if left:
             raise BadInput(f"{root} holds another recording; give another folder")
@@ -165,6 +166,13 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
             try:
                 note = notes.get(timeout=1.0)
             except queue.Empty:
+                # A commit that a kill cut short is finished by its writer: then there was less left than counted.
+                if not any(worker.is_alive() for worker in workers) and notes.empty():
+                    left = total - num_done(root)
+                    if left:
+                        raise DataError(
+                            "the recording workers ended early; run the same command again"
+                        ) from None
                 continue
             if isinstance(note, str):
                 raise DataError(f"a recording worker stopped; run the same command again to go on\n{note}")

@@ -73,7 +73,10 @@ def load_vae(folder: Path) -> AutoencoderKLWan:
     folder = folder / "vae" if (folder / "vae").is_dir() else folder
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} holds no VAE: give a folder with config.json and its safetensors")
-    return AutoencoderKLWan.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    # Without the last flag diffusers asks for a package that would only help with large models.
+    return AutoencoderKLWan.from_pretrained(
+        folder, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False
+    )
 
 
 class LatentCodec:

@@ -56,6 +56,8 @@ class Painter:
 
     def draw(self, data: mujoco.MjData, cameras: Sequence[str]) -> dict[str, Image]:
         """One square picture for each named camera, drawn side by side and fetched in one read."""
+        # Another scene of this process may have drawn since: the target is the context's, not the process's.
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
         everything = mujoco.mjtCatBit.mjCAT_ALL
         # The scene's headlight shines from the camera the scene is filled for: one that stands still, or a
         # wrist that turns away would darken the table in every view.

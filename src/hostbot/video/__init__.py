@@ -7,6 +7,7 @@ from hostbot.video.images import FolderReader, WebpReader
 from hostbot.video.info import VideoInfo
 from hostbot.video.limits import VideoLimits
 from hostbot.video.live import LiveVideo, is_live
+from hostbot.video.picture import fit_frames
 from hostbot.video.reader import Reader, resample_times
 from hostbot.video.source import PICTURES, crc32
 from hostbot.video.table import FrameTable
@@ -29,6 +30,7 @@ __all__ = [
     "WebpReader",
     "aligned_size",
     "crc32",
+    "fit_frames",
     "is_live",
     "load_demonstration",
     "open_video",

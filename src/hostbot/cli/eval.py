@@ -1,0 +1,257 @@
+"""``hostbot eval``: closed-loop success in the bench, or predicted against recorded actions."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
+
+from hostbot.cli.show import print_json, print_table, progress
+from hostbot.types import BadInput
+
+if TYPE_CHECKING:
+    from hostbot.bench.players import Player
+    from hostbot.bench.results import RolloutConfig
+    from hostbot.bench.rollout import Keep
+    from hostbot.policy.policy import Policy
+
+_SCRIPTED = ("expert", "zero", "hold")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval:
+    """Put a policy to the test: closed-loop success in the bench, or with --open-loop its numbers on a dataset.
+
+    The same command gives the same table; interrupted, it goes on where it stopped.
+    """
+
+    policy: Annotated[str, arg(metavar="FOLDER|URL|NAME")]
+    """A policy's folder, a server's address (ws://host:port), or one of expert (replayed), zero, hold."""
+    out: Path = Path("evaluation")
+    """Folder for trials, report and films; an evaluation already there is gone on with."""
+    suite: Literal["novel", "mastered", "comparison", "train", "all"] = "novel"
+    """Which tasks."""
+    tasks: tuple[str, ...] = ()
+    """These tasks instead (hostbot sim list)."""
+    trials: int = 20
+    """Scenes a task."""
+    videos: int = 4
+    """Different human videos a task; trials take them in turn."""
+    demo: Literal["own", "swapped", "shuffled", "none"] = "own"
+    """The task's video, another task's of the same scene, its frames in random order, or none."""
+    video_only: bool = False
+    """Do not tell the instruction."""
+    perturb: Literal["none", "light", "objects", "scene", "disturb"] = "none"
+    """Change the robot's scene; hostbot sim play --help."""
+    drive: Literal["policy", "expert"] = "policy"
+    """expert: the expert acts and the policy only says where in the video it is, to measure localisation."""
+    execute: Annotated[int | None, arg(metavar="STEPS")] = None
+    """Steps of each chunk that are executed; all of them as in the paper."""
+    lead: int = 0
+    """Look so many steps before these are over, as when thinking while moving."""
+    pace: Annotated[float | None, arg(metavar="FACTOR")] = None
+    """Play the human video so many times as fast."""
+    first_seed: int = 6000
+    """Seed of each task's first scene."""
+    films: int = 4
+    """Trials to film: human, robot, predicted future."""
+    size: int = 96
+    """Height and width at which the bench draws a view, as it did for the training data."""
+    workers: int = 0
+    """Simulation processes; 0 is one a core."""
+    wave: int = 0
+    """Trials that decide together; 0 is 32 on a GPU and 8 on a CPU. Part of what makes a table the same."""
+    videos_at: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Keep human videos here for the next evaluation."""
+    token_file: Annotated[Path | None, arg(metavar="FILE")] = None
+    """With a server: what it asks of its clients."""
+    device: str = "auto"
+    """auto, cpu, cuda."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """How weights are held."""
+    open_loop: Annotated[Path | None, arg(metavar="DATASET")] = None
+    """Compare predicted with recorded actions on this dataset instead."""
+    episodes: tuple[int, ...] = (0,)
+    """With --open-loop: which episodes."""
+    open_loop_demo: Literal["self", "other", "none"] = "self"
+    """With --open-loop: the episode's own video, another one's of the same task, or the instruction alone."""
+    demos: Annotated[Path | None, arg(metavar="DATASET")] = None
+    """With --open-loop-demo other: where demonstrations are, if not in the dataset."""
+    json: bool = False
+    """Print figures as JSON."""
+
+    def run(self) -> None:
+        """Evaluate and report."""
+        if self.open_loop is None:
+            _closed_loop(self)
+            return
+        from hostbot.cli.open_loop import compare_dataset
+
+        if self.policy in _SCRIPTED or _is_url(self.policy):
+            raise BadInput(
+                f"{self.policy!r} has no predictions to look at: --open-loop needs a policy's folder"
+            )
+        compare_dataset(self, self.open_loop, _load(self, _device(self.device), 1))
+
+
+# Closed loop ------------------------------------------------------------------------------------------
+
+
+def _closed_loop(flags: Eval) -> None:
+    from hostbot.bench.report import report, write_report
+    from hostbot.bench.results import read_results
+    from hostbot.bench.rollout import Rollout
+    from hostbot.bench.suites import trials
+    from hostbot.config import provenance
+
+    device = _device(flags.device)
+    config = _config(flags, device)
+    wanted = {trial.key for trial in trials(config.suite)}
+    local = flags.policy not in _SCRIPTED and not _is_url(flags.policy)
+    policy = _load(flags, device, config.wave) if local else None
+    if policy is not None:
+        config = replace(config, rate_hz=policy.embodiment.rate_hz)
+    rollout = Rollout(
+        _player(flags, policy),
+        config,
+        (64, 64) if policy is None else policy.spec.image_size,
+        flags.videos_at,
+    )
+    begun = time.perf_counter()
+    done = len(wanted & set(read_results(flags.out)))
+    with progress("trials", len(wanted)) as tick:
+        tick(done)
+        for finished in rollout.run(flags.out, _keep(flags)):
+            if finished.pictures:
+                _film(flags.out, finished, policy)
+            tick()
+    results = [result for key, result in read_results(flags.out).items() if key in wanted]
+    found = report(results, config.rate_hz)
+    title = f"{rollout.player.identity}: {flags.suite if not flags.tasks else ', '.join(flags.tasks)}"
+    about = {
+        "player": rollout.player.identity,
+        "config": config.same(),
+        "trials_now": len(wanted) - done,
+        "seconds_now": round(time.perf_counter() - begun, 1),
+        "changed_when_run_again": rollout.num_changed,
+        "provenance": provenance(),
+    }
+    write_report(flags.out, found, title, about)
+    _print(flags, found, title, rollout.num_changed)
+
+
+def _print(flags: Eval, found: Any, title: str, num_changed: int) -> None:
+    from hostbot.bench.report import COLUMNS, row
+    from hostbot.config import read_json
+
+    if flags.json:
+        print_json(read_json(flags.out / "report.json"))
+        return
+    print_table(title, COLUMNS, [row(one) for one in (*found.tasks, found.all)])
+    if num_changed:
+        print(
+            f"{num_changed} trials that ran again after an interruption came out otherwise; the first was kept"
+        )
+    print(f"wrote {flags.out / 'report.md'} and report.json")
+
+
+def _config(flags: Eval, device: str) -> RolloutConfig:
+    from hostbot.bench.results import RolloutConfig
+    from hostbot.bench.suites import SuiteConfig
+    from hostbot.policy.execution import ExecutionConfig
+
+    wave = flags.wave or (32 if device.startswith("cuda") else 8)
+    workers = flags.workers or os.cpu_count() or 1
+    return RolloutConfig(
+        suite=SuiteConfig(
+            suite=flags.suite,
+            tasks=flags.tasks,
+            trials=flags.trials,
+            videos=flags.videos,
+            first_seed=flags.first_seed,
+            shown=flags.demo,
+            told=not flags.video_only,
+            perturb=flags.perturb,
+        ),
+        wave=wave,
+        execution=ExecutionConfig(execute=flags.execute, lead=flags.lead),
+        driver="expert" if flags.drive == "expert" else "player",
+        pace=flags.pace,
+        size=flags.size,
+        workers=workers,
+        # A server takes only so many robots; without one, enough waves to keep every process busy.
+        in_flight=1 if _is_url(flags.policy) else max(2, -(-8 * workers // wave)),
+    )
+
+
+def _player(flags: Eval, policy: Policy | None) -> Player:
+    if _is_url(flags.policy):
+        from hostbot.bench.remote import Remote, connector
+
+        token = flags.token_file.read_text().strip() if flags.token_file else None
+        return Remote(flags.policy, connector(flags.policy, token))
+    if policy is None:
+        from hostbot.bench.players import scripted
+
+        return scripted(flags.policy)
+    from hostbot.bench.model import Model
+
+    return Model(policy, flags.pace)
+
+
+def _is_url(policy: str) -> bool:
+    return policy.startswith(("ws://", "wss://"))
+
+
+def _load(flags: Eval, device: str, wave: int) -> Policy:
+    import torch
+
+    from hostbot.policy.policy import Policy, PolicyConfig
+
+    folder = Path(flags.policy)
+    if not folder.is_dir():
+        raise BadInput(
+            f"there is no policy {flags.policy!r}: give its folder, or one of {', '.join(_SCRIPTED)}"
+        )
+    # On a GPU one batch size is one set of graphs; on a CPU a smaller batch is less work.
+    sizes = (wave,) if device.startswith("cuda") else tuple(2**n for n in range(wave.bit_length() + 1))
+    dtype = torch.bfloat16 if flags.dtype == "bfloat16" else torch.float32
+    return Policy.load(folder, device=device, dtype=dtype, config=PolicyConfig(batch_sizes=sizes))
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise BadInput("there is no CUDA device here; leave --device out, or say --device cpu")
+    return wanted
+
+
+def _keep(flags: Eval) -> Keep | None:
+    """The first trials of as many tasks as shall be filmed."""
+    if flags.films == 0:
+        return None
+    from hostbot.bench.suites import SuiteConfig, names
+
+    listed = names(SuiteConfig(suite=flags.suite, tasks=flags.tasks))
+    step = max(1, len(listed) // flags.films)
+    chosen = set(listed[::step][: flags.films])
+    return lambda trial: trial.task in chosen and trial.seed == flags.first_seed
+
+
+def _film(folder: Path, finished: Any, policy: Policy | None) -> None:
+    from hostbot.bench.movie import write_movie
+
+    (folder / "films").mkdir(exist_ok=True)
+    result = finished.result
+    name = f"{result.task}-{result.seed}-{'done' if result.success else 'not_done'}.mp4"
+    write_movie(folder / "films" / name, finished, None if policy is None else policy.imagine)
+
+
+VERBS: tuple[type, ...] = (Eval,)
