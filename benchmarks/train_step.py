@@ -44,8 +44,11 @@ def batch_of(config: HostConfig, size: int, device: torch.device, demo: bool) ->
     return context, targets
 
 
-def forward_tflop(config: HostConfig, demo: bool) -> tuple[float, float]:
-    """One sample's forward: tokens that learn, and clean tokens, which are run without gradient."""
+def forward_tflop(config: HostConfig, demo: bool, shared: int = 1) -> tuple[float, float]:
+    """One sample's forward: tokens that learn, and clean tokens, which are run without gradient.
+
+    A demonstration that several samples share counts for each of them as its share.
+    """
     grid, text = config.grid, config.text_length + 1
     frame, num_demo = grid.frame_tokens, grid.demo_latents * grid.frame_tokens if demo else 0
     context, future = num_demo + frame, grid.future_latents * frame
@@ -58,7 +61,7 @@ def forward_tflop(config: HostConfig, demo: bool) -> tuple[float, float]:
     def cross_keys(expert: Any) -> float:
         return 2 * expert.num_layers * 2 * expert.dim * expert.inner_dim * text / 1e12
 
-    learning = tokens(video, num_demo, num_demo) + tokens(video, frame, context)
+    learning = tokens(video, num_demo, num_demo) / shared + tokens(video, frame, context)
     learning += tokens(video, 1, context + 1) + tokens(video, future, context + 1 + future)
     learning += tokens(action, config.horizon, context + 1 + future + config.horizon)
     learning += cross_keys(video) + cross_keys(action)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from hostbot.couple import CoupleConfig, Variant, variant
 from hostbot.data.augment import AugmentConfig
+from hostbot.data.batches import DrawConfig
 from hostbot.data.clean import CleanConfig
 from hostbot.data.normalize import NormalizeConfig
+from hostbot.data.sampling import SampleConfig
 from hostbot.data.speed import SpeedConfig
-from hostbot.model.host import HostConfig
+from hostbot.data.takes import TakeConfig
+from hostbot.model.host import FlowConfig, HostConfig
 from hostbot.model.sizes import tiny_model, wan5b_model
 from hostbot.policy.contract import CascadeConfig
+from hostbot.train.config import OptimConfig, TrainConfig
+from hostbot.train.stages import LossWeights
 from hostbot.types import BadInput, Embodiment, bimanual
+
+Stage = Literal["match", "1", "2", "sft", "vae"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +82,9 @@ def tiny() -> Config:
     data = DataConfig(
         embodiment=bimanual(rate_hz=16.0), image_size=(64, 64), window=64, horizon=16, video_stride=4
     )
-    return Config(name="tiny", data=data, model=tiny_model())
+    # Half of the time actions are learned without the future, so that they do not lean on one not yet predictable.
+    model = replace(tiny_model(), flow=FlowConfig(unseen_future=0.5))
+    return Config(name="tiny", data=data, model=model)
 
 
 def wan5b() -> Config:
@@ -83,3 +94,48 @@ def wan5b() -> Config:
 
 
 PRESETS = {"tiny": tiny, "wan5b": wan5b}
+
+
+def sampling(config: Config, coupling: Variant = "full") -> SampleConfig:
+    """How a preset's samples are made."""
+    data = config.data
+    couple = CoupleConfig(window=data.window, horizon=data.horizon, stride=data.video_stride)
+    return SampleConfig(
+        couple=variant(couple, coupling),
+        embodiment=data.embodiment,
+        image_size=data.image_size,
+        relative_actions=data.relative_actions,
+        normalize=data.normalize,
+        take=TakeConfig(clean=data.clean, speed=data.speed, augment=data.augment),
+    )
+
+
+def training(name: str, stage: Stage) -> TrainConfig:
+    """How long and how fast a stage is trained: the paper's for ``wan5b``, a card's minutes for ``tiny``."""
+    if name == "wan5b":
+        steps = {"match": 10_000, "1": 500_000, "2": 100_000, "sft": 5_000, "vae": 100_000}[stage]
+        return TrainConfig(steps=steps, batch=128, micro=2, checkpointing=True, compile=True)
+    steps = {"match": 4_000, "1": 10_000, "2": 4_000, "sft": 1_000, "vae": 6_000}[stage]
+    if stage == "vae":
+        optim = OptimConfig(lr=2e-3, weight_decay=0.0, warmup=100, decay="cosine", floor=0.05)
+        return TrainConfig(steps=steps, batch=64, micro=64, optim=optim, precision="float32", save_every=500)
+    peak = 2e-4 if stage == "sft" else 1e-3
+    optim = OptimConfig(lr=peak, muon_lr=0.02, warmup=200, decay="cosine", decay_from=0.3, floor=0.05)
+    batch = 64 if stage == "sft" else 512
+    return TrainConfig(
+        steps=steps, batch=batch, micro=batch, optim=optim, ema=0.999, compile=True, save_every=500
+    )
+
+
+def drawing(name: str, stage: Stage, micro: int) -> DrawConfig:
+    """How a stage's samples are drawn: matching is learned where it decides, with a demonstration always there."""
+    if stage == "match":
+        return DrawConfig(micro=micro, demo_dropout=0.0, decisions=1.0)
+    return DrawConfig(micro=micro, decisions=0.5 if name == "tiny" else 0.0)
+
+
+def weighting(name: str, stage: Stage) -> LossWeights:
+    """What counts in a stage: the paper's losses, and pointing for a model that starts from nothing."""
+    if stage == "match":
+        return LossWeights(flow=0.0, point=1.0)
+    return LossWeights(flow=1.0, point=0.1 if name == "tiny" else 0.0)

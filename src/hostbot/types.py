@@ -136,6 +136,22 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Camera:
+    """Where a view looks from: a pinhole fixed in the robot's base frame, or carried by a limb's tool."""
+
+    view: str
+    limb: str = ""
+    """Empty: fixed in the base frame."""
+    position: tuple[float, float, float]
+    rotation: tuple[float, float, float, float, float, float, float, float, float]
+    """Row by row; its columns are the camera's right, up and backward axes in the frame it is fixed in."""
+    fov_y: float
+    """Vertical field of view in degrees."""
+    aspect: float = 1.0
+    """Width over height."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demonstration:
     """A video of somebody doing a task: any subset of views, no actions."""
 

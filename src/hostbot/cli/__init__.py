@@ -28,6 +28,7 @@ GROUPS = {
     "align": "which moment of one video is which of another: train, map, label, evaluate, plot",
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
+    "train": "training: samples from data, the VAE, matching, both stages, fine-tuning",
     "eval": "closed-loop success in the bench, or predicted against recorded actions",
     "memory": "demonstrations that are kept: add, find by instruction, list, remove, export, check",
     "serve": "a policy on the network: openpi's protocol, several robots, memory, limits",

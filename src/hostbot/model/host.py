@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Float32
@@ -20,8 +21,9 @@ from hostbot import flow
 from hostbot.model import tokens as grid_tokens
 from hostbot.model.experts import ActionExpert, ExpertConfig, VideoExpert
 from hostbot.model.layers import Linear, LocalisationCodec
-from hostbot.model.mot import JointPlan, Stream, Tokens, joint_layer
+from hostbot.model.mot import JointPlan, Stream, Tokens
 from hostbot.model.rope import grid_rope, line_rope
+from hostbot.model.shared import SharedPlan, any_layer
 from hostbot.model.tokens import GridConfig, grid_positions, keep_views, patchify, unpatchify
 from hostbot.types import BadInput
 
@@ -79,7 +81,9 @@ class Context:
     observation: Float[Tensor, "B C 1 H W"]
     proprio: Float[Tensor, "B s"]
     text: Float[Tensor, "B L t"]
-    demo: Float[Tensor, "B C F H W"] | None = None
+    demo: Float[Tensor, "B/G C F H W"] | None = None
+    shared: int = 1
+    """Samples G that share each demonstration, one after the other (training only)."""
     views: tuple[int, ...] | None = None
     """Views the demonstrations of the whole batch have; the others' tokens are skipped. ``None``: all."""
     present: Bool[Tensor, "B V"] | None = None
@@ -136,11 +140,11 @@ class HostModel(nn.Module):
         self.localisation = LocalisationCodec(config.video.dim)
         self.proprio = Linear(config.state_dim, config.video.text_dim)
         self.checkpointing = False
-        self.joint_layer: Callable[..., Tokens] = joint_layer
+        self.joint_layer: Callable[..., Any] = any_layer
 
     def compile_layers(self) -> None:
         """Compile the training layer once; all layers share the result."""
-        self.joint_layer = torch.compile(joint_layer, dynamic=False)
+        self.joint_layer = torch.compile(any_layer, dynamic=False)
 
     # Tokens -------------------------------------------------------------------------------------------
 
@@ -201,18 +205,12 @@ class HostModel(nn.Module):
 
     def forward(self, context: Context, noised: Noised) -> Velocity:
         """Velocities of all three targets in one pass; a context without a demo has no demo tokens at all."""
-        config, grid = self.config, self.config.grid
-        rows, clean, acts = self._embed(context, noised)
-        plan, embedding = self._plan(context, noised, len(rows[0]), rows.device)
-        for index in range(config.video.num_layers):
-            layer = (self.video.layer(index), self.action.layer(index))
-            last = index == config.video.num_layers - 1
-            if self.checkpointing and torch.is_grad_enabled():
-                rows, clean, acts = checkpoint(
-                    self.joint_layer, *layer, (rows, clean, acts), plan, last, use_reentrant=False
-                )
-            else:
-                rows, clean, acts = self.joint_layer(*layer, (rows, clean, acts), plan, last)
+        grid = self.config.grid
+        apart = context.shared > 1 and context.demo is not None
+        alone = dataclasses.replace(context, demo=None) if apart else context
+        tokens = self._embed(alone, noised)
+        plan, embedding = self._plan(alone, noised, tokens[0].shape[1], tokens[0].device)
+        rows, _, acts = self._share(context, tokens, plan) if apart else self._layers(tokens, plan)
         end = plan.num_demo + plan.num_observation
         future = self.video.velocity(rows[:, end + 1 :], embedding[:, 2:])
         return Velocity(
@@ -221,6 +219,33 @@ class HostModel(nn.Module):
             a=self.action.velocity(acts),
             observation=rows[:, plan.num_demo : end],
         )
+
+    def _layers(self, tokens: Any, plan: JointPlan | SharedPlan) -> Any:
+        """All layers, recomputed in the backward pass where memory is to be spared."""
+        for index in range(self.config.video.num_layers):
+            layer = (self.video.layer(index), self.action.layer(index))
+            last = index == self.config.video.num_layers - 1
+            if self.checkpointing and torch.is_grad_enabled():
+                tokens = checkpoint(self.joint_layer, *layer, tokens, plan, last, use_reentrant=False)
+            else:
+                tokens = self.joint_layer(*layer, tokens, plan, last)
+        return tokens
+
+    def _share(self, context: Context, tokens: Tokens, plan: JointPlan) -> Tokens:
+        """All layers, each demonstration computed once for the samples that share it."""
+        assert context.demo is not None
+        if context.present is not None or len(context.demo) * context.shared != len(tokens[0]):
+            raise BadInput(
+                f"{len(context.demo)} demonstrations cannot be shared by {len(tokens[0])} samples, "
+                f"{context.shared} each with the same views"
+            )
+        demo = self.demo_tokens(context.demo, context.views)
+        rope = self.demo_rope(context.views).to(demo.device)
+        # Demo tokens are at level 0 in every sample.
+        stream = Stream(mod=plan.rows.mod[:1, :1], widths=(demo.shape[1],), rope=rope)
+        shared = SharedPlan(joint=plan, demo=stream, shared=context.shared)
+        _, rows, clean, acts = self._layers((demo, *tokens), shared)
+        return rows, clean, acts
 
     def _embed(self, context: Context, noised: Noised) -> Tokens:
         grid = self.config.grid
@@ -310,11 +335,22 @@ class HostModel(nn.Module):
 
     def loss(self, context: Context, targets: Targets, generator: torch.Generator) -> Losses:
         """eq:total_loss on one batch; without a demonstration there is nothing to localise in: no L_loc."""
-        config = self.config.flow
+        return self.learn(context, targets, generator)[0]
+
+    def learn(
+        self, context: Context, targets: Targets, generator: torch.Generator
+    ) -> tuple[Losses, Velocity, Noised]:
+        """The losses with what they were made from, for whoever adds a loss or measures errors."""
         noised, eps = self.noise(targets, generator)
         if context.demo is None:
             noised = dataclasses.replace(noised, clean_p=torch.full_like(targets.p, UNLOCALISED))
         velocity = self(context, noised)
+        return self._losses(velocity, targets, noised, eps, context.demo is not None), velocity, noised
+
+    def _losses(
+        self, velocity: Velocity, targets: Targets, noised: Noised, eps: Targets, has_demo: bool
+    ) -> Losses:
+        config = self.config.flow
         loc, obs, act = (
             flow.velocity_loss(v, clean, noise, flow.sigma_weight(sigma))
             for v, clean, noise, sigma in (
@@ -323,7 +359,8 @@ class HostModel(nn.Module):
                 (velocity.a, targets.a, eps.a, noised.sigma_a),
             )
         )
-        if context.demo is None:
-            loc = torch.zeros_like(loc)
+        if not has_demo:
+            # A product, not a constant: every rank's graph then has the same parameters, whatever its coin said.
+            loc = 0 * loc
         total = config.lambda_p * loc + config.lambda_o * obs + config.lambda_a * act
         return Losses(total=total, loc=loc, obs=obs, act=act)

@@ -52,22 +52,33 @@ Tokens = tuple[Float32[Tensor, "B S w"], Float32[Tensor, "B S2 w"], Float32[Tens
 """Rows, clean tokens, action tokens."""
 
 
-def joint_layer(video: Block, action: Block, tokens: Tokens, plan: JointPlan, last: bool = False) -> Tokens:
-    """One layer for all tokens at once; each segment attends as ``mask.sees`` says, without a mask."""
+def joint_layer(
+    video: Block,
+    action: Block,
+    tokens: Tokens,
+    plan: JointPlan,
+    last: bool = False,
+    prefix: Keys | None = None,
+) -> Tokens:
+    """One layer for all tokens at once; each segment attends as ``mask.sees`` says, without a mask.
+
+    ``prefix`` are the keys of demo tokens that are computed apart, because several samples share them.
+    """
     rows, clean, acts = tokens
     demo, context = plan.num_demo, plan.num_demo + plan.num_observation
+    apart = [] if prefix is None else [prefix]
     video_keys = video.context_keys(plan.video_context)
-    q, kv, gate = _joined(video.project(rows, plan.rows.mod, plan.rows.widths, plan.rows.rope))
-    seen = kv[:, :, :context]
+    q, kv, gate = joined(video.project(rows, plan.rows.mod, plan.rows.widths, plan.rows.rope))
+    seen = [*apart, kv[:, :, :context]]
     with torch.no_grad():
-        clean_q, clean_kv, clean_gate = _joined(
+        clean_q, clean_kv, clean_gate = joined(
             video.project(clean, plan.clean.mod, plan.clean.widths, plan.clean.rope)
         )
         if not last:
             attended = _by_segment(
                 plan,
-                (clean_q[:, :1], [seen, clean_kv[:, :, :1]]),
-                (clean_q[:, 1:], [seen, clean_kv]),
+                (clean_q[:, :1], [*seen, clean_kv[:, :, :1]]),
+                (clean_q[:, 1:], [*seen, clean_kv]),
             )
             clean = video.finish(
                 clean, attended, clean_gate, plan.clean.mod, plan.clean.widths, video_keys.detach()
@@ -75,21 +86,24 @@ def joint_layer(video: Block, action: Block, tokens: Tokens, plan: JointPlan, la
     attended = _by_segment(
         plan,
         (q[:, :demo], [kv[:, :, :demo]]),
-        (q[:, demo:context], [seen]),
-        (q[:, context : context + 1], [kv[:, :, : context + 1]]),
-        (q[:, context + 1 :], [seen, clean_kv[:, :, :1], kv[:, :, context + 1 :]]),
+        (q[:, demo:context], seen),
+        (q[:, context : context + 1], [*apart, kv[:, :, : context + 1]]),
+        (q[:, context + 1 :], [*seen, clean_kv[:, :, :1], kv[:, :, context + 1 :]]),
     )
     rows = video.finish(
         rows, attended, gate, plan.rows.mod, plan.rows.widths, video_keys, plan.rows.num_blind
     )
-    q, kv, gate = _joined(action.project(acts, plan.action.mod, plan.action.widths, plan.action.rope))
-    attended = attend(*_keys(q, [seen, clean_kv, kv]), _action_mask(plan, clean_kv.shape[2], kv.shape[2]))
+    q, kv, gate = joined(action.project(acts, plan.action.mod, plan.action.widths, plan.action.rope))
+    num_seen = sum(part.shape[2] for part in seen)
+    mask = _action_mask(plan, num_seen, clean_kv.shape[2], kv.shape[2])
+    attended = attend(*_keys(q, [*seen, clean_kv, kv]), mask)
     action_keys = action.context_keys(plan.action_context)
     acts = action.finish(acts, attended, gate, plan.action.mod, plan.action.widths, action_keys)
     return rows, clean, acts
 
 
-def _joined(made: Projection) -> tuple[Heads, Keys, Float[Tensor, "B S h"]]:
+def joined(made: Projection) -> tuple[Heads, Keys, Float[Tensor, "B S h"]]:
+    """Queries, keys with values in one tensor, head gates."""
     q, k, v, gate = made
     return q, torch.stack([k, v]), gate
 
@@ -121,14 +135,15 @@ def _demo_mask(plan: JointPlan, num_keys: int) -> Bool[Tensor, "B 1 1 T"] | None
     return torch.cat([plan.demo_present, rest], dim=1)[:, None, None]
 
 
-def _action_mask(plan: JointPlan, num_clean: int, num_actions: int) -> Bool[Tensor, "B 1 1 T"] | None:
-    context = plan.num_demo + plan.num_observation
-    mask = _demo_mask(plan, context + num_clean + num_actions)
+def _action_mask(
+    plan: JointPlan, num_seen: int, num_clean: int, num_actions: int
+) -> Bool[Tensor, "B 1 1 T"] | None:
+    mask = _demo_mask(plan, num_seen + num_clean + num_actions)
     if plan.future_seen is None:
         return mask
     future = plan.future_seen[:, None].expand(-1, num_clean - 1)
     ones = future.new_ones(len(future), 1)
-    own = torch.cat([ones.expand(-1, context + 1), future, ones.expand(-1, num_actions)], dim=1)[
+    own = torch.cat([ones.expand(-1, num_seen + 1), future, ones.expand(-1, num_actions)], dim=1)[
         :, None, None
     ]
     return own if mask is None else own & mask

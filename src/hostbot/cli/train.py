@@ -1,0 +1,193 @@
+"""``hostbot train``: samples from data, the tiny VAE, matching, both stages, fine-tuning."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hostbot.cli.show import print_json, print_table
+from hostbot.cli.train_data import (
+    Data,
+    make_samples,
+    open_sources,
+    parse_shard,
+    preparation,
+    sample_config,
+)
+from hostbot.cli.train_loop import Learning, Loop, learn, run_options, shown, tell, train_config
+from hostbot.types import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples(Data):
+    """Couple, encode and store training samples; run it again to go on."""
+
+    split: Path
+    """A split (hostbot data pairs)."""
+    out: Path
+    """The store to write."""
+    part: Literal["train", "validation"] = "train"
+    """Which part of the split; novel tasks are never trained on."""
+    body: Literal["robot", "human"] = "robot"
+    """Who demonstrates: robots in stage 1, humans in stage 2."""
+    shard: str = "1/1"
+    """I/N: do the I-th of N shares of the work, on a machine of its own."""
+    minutes: float = float("inf")
+    """Stop cleanly after so many minutes."""
+    json: bool = False
+    """Print figures as JSON."""
+
+    def run(self) -> None:
+        """Plan, then encode what is missing."""
+        from hostbot.data.pairs import load_split, pairs
+        from hostbot.data.sampling import choose_pairs
+
+        until = time.monotonic() + 60 * self.minutes
+        sources = open_sources(self)
+        split = load_split(self.split, sources)
+        config = sample_config(self)
+        chosen = choose_pairs(pairs(split, self.part, self.body), config)
+        work = preparation(self, sources, chosen, self.body, self.part, split.digest)
+        figures = make_samples(work, self.out, self.workers, parse_shard(self.shard), until)
+        if self.json:
+            print_json(figures)
+        else:
+            print_table(str(self.out), ["", ""], list(figures.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vae(Loop):
+    """Train the tiny VAE on frames of datasets; leaves OUT/vae."""
+
+    data: tuple[Path, ...]
+    """Datasets, robot and human."""
+    clips: int = 20_000
+    """Clips drawn from them, kept in OUT/clips.npy."""
+
+    def run(self) -> None:
+        """Collect, train, export."""
+        from hostbot.data.sources import open_source
+        from hostbot.data.stats import fingerprint
+        from hostbot.presets import tiny, training
+        from hostbot.train.vae import VaeRun, train_vae
+
+        sources = [open_source(path, None) for path in self.data]
+        config = VaeRun(
+            train=train_config(self, training("tiny", "vae")),
+            size=tiny().data.image_size,
+            fingerprints=tuple(map(fingerprint, sources)),
+            clips=self.clips,
+        )
+        with shown("training the VAE", config.train.steps) as hooks:
+            outcome, folder = train_vae(config, sources, run_options(self, hooks))
+        tell(outcome, folder, self.out, self.json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored(Learning):
+    """What verbs that train on stores take."""
+
+    samples: tuple[Path, ...]
+    """Stores of `hostbot train samples`."""
+    weights: tuple[float, ...] = ()
+    """How often each store is drawn from; as often as it has samples if not said."""
+    validation: tuple[Path, ...] = ()
+    """Stores of held-out samples."""
+    vae: Path | None = None
+    """The VAE the samples were made with, for pictures of predictions and for the exported policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match(Stored):
+    """Learn to point at the next contact in the robot's own view: which object is the demonstrated one."""
+
+    def run(self) -> None:
+        """Train and export."""
+        learn(self, "match", self.samples, weights=self.weights, validation=self.validation, vae=self.vae)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy(Stored):
+    """Train the policy: stage 1 on robot demonstrations, stage 2 on human ones."""
+
+    stage: Literal[1, 2] = 1
+    """The stages share everything but their data and their length."""
+    demo_dropout: float = 0.5
+    """How often there is no demonstration."""
+    text_dropout: float = 0.0
+    """How often there is a demonstration but no instruction."""
+    decisions: float | None = None
+    """Share of samples drawn from decision points."""
+
+    def run(self) -> None:
+        """Train and export."""
+        draw: dict[str, float] = {"demo_dropout": self.demo_dropout, "text_dropout": self.text_dropout}
+        if self.decisions is not None:
+            draw["decisions"] = self.decisions
+        stage: Literal["1", "2"] = "1" if self.stage == 1 else "2"
+        learn(
+            self,
+            stage,
+            self.samples,
+            weights=self.weights,
+            validation=self.validation,
+            vae=self.vae,
+            draw=draw,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sft(Learning):
+    """Fine-tune on a few demonstrations of one task, all weights or low-rank changes of them."""
+
+    robot: Path
+    """The robot's dataset; its statistics must have been written."""
+    vae: Path
+    """The VAE of the policy that is fine-tuned."""
+    task: str
+    """The task's instruction, as the dataset has it."""
+    demonstrations: int = 10
+    """Robot episodes of the task that are used: the first so many."""
+    lora: int | None = None
+    """Rank of the change; all weights are trained if it is not given."""
+    demo_dropout: float = 1.0
+    """How often there is no demonstration; 1 is fine-tuning on the instruction alone."""
+    workers: int = 0
+    """Processes that decode."""
+    text: Path | None = None
+    """UMT5's folder (wan5b)."""
+
+    def run(self) -> None:
+        """Make samples of the chosen episodes, then train on them."""
+        from hostbot.data.pairs import Pair, task_key
+
+        if self.source is None:
+            raise BadInput("fine-tuning starts from a trained policy: give --from")
+        data = Data(
+            robot=self.robot,
+            vae=self.vae,
+            labels="clock",
+            preset=self.preset,
+            text=self.text,
+            device=self.device,
+        )
+        sources = open_sources(data)
+        robot, wanted = sources["robot"], task_key(self.task)
+        found = [i for i in range(len(robot)) if task_key(robot.episode(i).instruction) == wanted]
+        if len(found) < self.demonstrations:
+            raise BadInput(
+                f"{robot.name} has {len(found)} episodes of {self.task!r}, {self.demonstrations} were asked for"
+            )
+        used = found[: self.demonstrations]
+        others = [(a, b) for a in used for b in used if a != b or len(used) == 1]
+        chosen = [Pair(task=wanted, demo_body="robot", demo=b, robot=a) for a, b in others]
+        chosen = list({pair.robot: pair for pair in chosen}.values())
+        work = preparation(data, sources, chosen, "robot", "train", "")
+        store = self.out / "samples"
+        make_samples(work, store, self.workers, (0, 1))
+        learn(self, "sft", (store,), vae=self.vae, rank=self.lora, draw={"demo_dropout": self.demo_dropout})
+
+
+VERBS: tuple[type, ...] = (Samples, Vae, Match, Policy, Sft)

@@ -1,0 +1,183 @@
+"""Decode, alter and encode what a store's plan asks for, piece by piece, decoding in as many processes as there are.
+
+Legend: B clips of a piece, V views that are there, T frames a clip, h w pixels, F latents, C H W one latent frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from jaxtyping import Float16, Int, UInt8
+
+from hostbot.couple import grid_frames
+from hostbot.data.pairs import Body
+from hostbot.data.plan import BODIES, Plan, Rows, Takes
+from hostbot.data.samples import Store, put_views
+from hostbot.data.sampling import SampleConfig, demo_length, view_columns
+from hostbot.data.takes import Take, altered, make_take
+from hostbot.types import EpisodeSource
+
+Encode = Callable[[UInt8[np.ndarray, "B V T h w 3"]], Float16[np.ndarray, "B F C H W"]]
+"""What turns clips into latents, views stacked by height."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Takes of demonstrations of one length, or rows of one robot take: encoded in one call."""
+
+    takes: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+
+
+def pieces_of(plan: Plan, clips: int) -> list[Piece]:
+    """The work of a plan, in an order that depends on the plan alone; at most ``clips`` clips a piece."""
+    takes, rows = plan.takes, plan.rows
+    alike: dict[tuple[int, int], list[int]] = {}
+    for index, (body, latents) in enumerate(zip(takes.body, takes.latents, strict=True)):
+        alike.setdefault((int(body), int(latents)), []).append(index)
+    share = {key: max(1, clips // (key[1] - 1)) for key in alike}
+    pieces = [
+        Piece(takes=tuple(group[i : i + share[key]]))
+        for key, group in sorted(alike.items())
+        for i in range(0, len(group), share[key])
+    ]
+    keys = rows.episode.astype(np.int64) * (int(rows.version.max(initial=0)) + 1) + rows.version
+    order = np.argsort(keys, kind="stable")
+    for run in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        pieces += [Piece(rows=tuple(run[i : i + clips].tolist())) for i in range(0, len(run), clips)]
+    return pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decoded:
+    frames: UInt8[np.ndarray, "B V T h w 3"]
+    columns: list[int]
+
+
+class Decoder:
+    """Reads a piece's pictures; one a process."""
+
+    def __init__(
+        self, sources: Mapping[Body, EpisodeSource], config: SampleConfig, takes: Takes, rows: Rows
+    ) -> None:
+        self.sources, self.config = sources, config
+        self.takes, self.rows = takes, rows
+
+    def decode(self, piece: Piece) -> _Decoded:
+        """All clips of a piece, altered as their takes say."""
+        return self._demos(piece.takes) if piece.takes else self._clips(np.array(piece.rows))
+
+    def _take(self, body: Body, episode: int, version: int, length: int | None) -> Take:
+        return make_take(
+            self.sources[body],
+            body,
+            episode,
+            version,
+            self.config.take,
+            embodiment=self.config.embodiment,
+            length=length,
+        )
+
+    def _frames(self, take: Take, view: str, wanted: Int[np.ndarray, " T"]) -> UInt8[np.ndarray, "T h w 3"]:
+        unique, inverse = np.unique(wanted, return_inverse=True)
+        body: Body = "human" if take.body == "human" else "robot"
+        frames = self.sources[body].frames(take.episode, view, unique.tolist(), self.config.image_size)
+        return altered(frames, take)[inverse]
+
+    def _demos(self, indices: Sequence[int]) -> _Decoded:
+        takes, clips = self.takes, []
+        body = BODIES[int(takes.body[indices[0]])]
+        columns, _ = view_columns(self.sources[body], self.config)
+        for index in indices:
+            episode, version = int(takes.episode[index]), int(takes.version[index])
+            take = self._take(body, episode, version, demo_length(self.config.couple))
+            wanted = take.frames[grid_frames(len(take), self.config.couple)]
+            clips.append(np.stack([self._frames(take, view, wanted) for view in columns]))
+        return _Decoded(frames=np.stack(clips), columns=list(columns.values()))
+
+    def _clips(self, indices: Int[np.ndarray, " B"]) -> _Decoded:
+        rows = self.rows
+        episode, version = int(rows.episode[indices[0]]), int(rows.version[indices[0]])
+        take = self._take("robot", episode, version, None)
+        wanted = rows.frames[indices]
+        columns, _ = view_columns(self.sources["robot"], self.config)
+        frames = np.stack(
+            [
+                self._frames(take, view, wanted.ravel()).reshape(*wanted.shape, *self.config.image_size, 3)
+                for view in columns
+            ],
+            axis=1,
+        )
+        return _Decoded(frames=frames, columns=list(columns.values()))
+
+
+def fill(
+    store: Store,
+    pieces: Sequence[Piece],
+    sources: Mapping[Body, EpisodeSource],
+    encode: Encode,
+    *,
+    workers: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Iterator[int]:
+    """Do the pieces that are missing (of one shard); yields the clips of each. Stop and call again at will."""
+    mine = [i for i in range(shard[0], len(pieces), shard[1]) if not store.done[i]]
+    decoder = Decoder(sources, store.config, store.takes, store.rows)
+    for index, decoded in _decoded(decoder, pieces, mine, workers):
+        latents = encode(decoded.frames)
+        _put(store, pieces[index], latents, decoded.columns)
+        store.done[index] = 1
+        yield len(decoded.frames)
+    for array in (store.demo, store.clip, store.done):
+        array.flush()  # type: ignore[attr-defined]
+
+
+def _put(store: Store, piece: Piece, latents: Float16[np.ndarray, "B F C H W"], columns: list[int]) -> None:
+    whole = np.zeros((*latents.shape[:3], store.info.latent[1], latents.shape[4]), np.float16)
+    put_views(whole, latents, columns)
+    if not piece.takes:
+        store.clip[np.array(piece.rows)] = whole
+        return
+    for take, values in zip(piece.takes, whole, strict=True):
+        first = int(store.takes.first[take])
+        store.demo[first : first + len(values)] = values
+
+
+_DECODER: list[Decoder] = []
+
+
+def _start(decoder: Decoder) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    _DECODER.append(decoder)
+
+
+def _decode(piece: Piece) -> _Decoded:
+    return _DECODER[0].decode(piece)
+
+
+def _decoded(
+    decoder: Decoder, pieces: Sequence[Piece], wanted: Sequence[int], workers: int
+) -> Iterator[tuple[int, _Decoded]]:
+    if workers == 0:
+        for index in wanted:
+            yield index, decoder.decode(pieces[index])
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start, (decoder,)) as pool:
+        ahead: list[tuple[int, Future[_Decoded]]] = []
+        try:
+            for index in wanted:
+                ahead.append((index, pool.submit(_decode, pieces[index])))
+                if len(ahead) > 2 * workers:
+                    number, future = ahead.pop(0)
+                    yield number, future.result()
+            for number, future in ahead:
+                yield number, future.result()
+        finally:
+            for _, future in ahead:
+                future.cancel()

@@ -1,0 +1,238 @@
+"""Which samples there will be: takes of demonstrations, and robot states coupled to them; nothing is decoded yet.
+
+Legend: R rows (samples), A takes of demonstrations, K target frames, H action steps, D action width, V views.
+Rows are sorted by (views of their demonstration, take, demo frame), so that states that share a window of a
+demonstration lie together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int32, Int64
+
+from hostbot import couple
+from hostbot.data.cameras import project
+from hostbot.data.moments import decisions, find_moments, limb_paths, next_moment
+from hostbot.data.normalize import Normalizer
+from hostbot.data.pairs import Body, Pair
+from hostbot.data.sampling import SampleConfig, demo_length, view_columns
+from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
+from hostbot.data.takes import Take, crop_point, make_take
+from hostbot.geometry import to_relative
+from hostbot.types import Camera, Correspondence, DataError, EpisodeSource
+
+Labels = Callable[[Pair], Correspondence | None]
+"""The correspondence of a pair, or None where the pair is not to be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Takes:
+    """Every demonstration to be encoded."""
+
+    body: Int32[np.ndarray, " A"]
+    episode: Int32[np.ndarray, " A"]
+    version: Int32[np.ndarray, " A"]
+    length: Int32[np.ndarray, " A"]
+    """Frames at the control rate."""
+    latents: Int32[np.ndarray, " A"]
+    first: Int64[np.ndarray, " A"]
+    """Where its latents begin in the array of all."""
+    present: Bool[np.ndarray, "A V"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Every sample, but for its pictures."""
+
+    take: Int32[np.ndarray, " R"]
+    q: Int32[np.ndarray, " R"]
+    episode: Int32[np.ndarray, " R"]
+    version: Int32[np.ndarray, " R"]
+    frames: Int32[np.ndarray, "R K+1"]
+    """The robot's frames, the present and its targets, as numbered in the recording."""
+    state: Float32[np.ndarray, "R D"]
+    action: Float32[np.ndarray, "R H D"]
+    text: Int32[np.ndarray, " R"]
+    decision: Bool[np.ndarray, " R"]
+    point: Float32[np.ndarray, "R V 2"]
+    """Where the next moment's place appears in each of the robot's views (across, down)."""
+    seen: Bool[np.ndarray, "R V"]
+
+    def __len__(self) -> int:
+        return len(self.take)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All samples of a store."""
+
+    takes: Takes
+    rows: Rows
+    texts: tuple[str, ...]
+    num_pairs: int
+    num_refused: int
+    """Pairs without a usable correspondence."""
+
+
+BODIES: tuple[Body, ...] = ("robot", "human")
+
+
+class Planner:
+    """Goes through pairs and notes samples; one object a store."""
+
+    def __init__(
+        self,
+        sources: Mapping[Body, EpisodeSource],
+        statistics: Statistics,
+        config: SampleConfig,
+        cameras: Sequence[Camera] = (),
+    ) -> None:
+        self.sources, self.config, self.robot = sources, config, sources["robot"]
+        wanted = RELATIVE if config.relative_actions else ACTION
+        for name in (STATE, wanted):
+            if name not in statistics.features:
+                raise DataError(
+                    f"the statistics have no {name!r}; write them with `hostbot data stats --overwrite`"
+                )
+        self._state = Normalizer.from_stats(statistics.features[STATE], config.normalize)
+        self._action = Normalizer.from_stats(statistics.features[wanted], config.normalize)
+        self._cameras = {camera.view: camera for camera in cameras}
+        self._episode = lru_cache(maxsize=64)(self._read)
+        self._takes: dict[tuple[Body, int, int], Take] = {}
+        self._demo_takes: dict[tuple[Body, int, int], int] = {}
+        self._texts: dict[str, int] = {}
+
+    def plan(self, pairs: Sequence[Pair], labels: Labels, tick: Callable[[], None] = lambda: None) -> Plan:
+        """Rows of all pairs, sorted."""
+        parts, refused = [], 0
+        for number, pair in enumerate(pairs):
+            maps = labels(pair)
+            if maps is None:
+                refused += 1
+            else:
+                parts.append(self._pair_rows(number, pair, maps))
+            tick()
+        if not parts:
+            raise DataError(f"none of the {len(pairs)} pairs can be used: there is nothing to train on")
+        rows = Rows(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Rows)})
+        takes = self._all_takes()
+        group = np.packbits(takes.present, axis=1)[:, 0][rows.take]
+        order = np.lexsort((rows.q, rows.take, group))
+        return Plan(
+            takes=takes,
+            rows=Rows(**{f.name: getattr(rows, f.name)[order] for f in fields(Rows)}),
+            texts=tuple(self._texts),
+            num_pairs=len(pairs),
+            num_refused=refused,
+        )
+
+    def _read(self, episode: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.robot.rows(episode, [STATE, ACTION])
+        return rows[STATE].astype(np.float32), rows[ACTION].astype(np.float32)
+
+    def _take(self, body: Body, episode: int, version: int, length: int | None = None) -> Take:
+        key = (body, episode, version if length is None else -1 - version)
+        if key not in self._takes:
+            self._takes[key] = make_take(
+                self.sources[body],
+                body,
+                episode,
+                version,
+                self.config.take,
+                embodiment=self.config.embodiment,
+                length=length,
+            )
+        return self._takes[key]
+
+    def _pair_rows(self, number: int, pair: Pair, maps: Correspondence) -> Rows:
+        config = self.config
+        rng = np.random.default_rng([config.seed, number])
+        robot = self._take("robot", pair.robot, int(rng.integers(config.robot_takes)))
+        version = int(rng.integers(config.demo_takes))
+        demo = self._take(pair.demo_body, pair.demo, version, demo_length(config.couple))
+        self._check_lengths(pair, maps)
+        played = couple.retimed(maps, robot.frames, demo.frames)
+        states = np.arange(len(robot))
+        if config.states is not None and config.states < len(states):
+            states = np.sort(rng.choice(states, config.states, replace=False))
+        targets = couple.target_frames(played, states, config.couple)
+        now = robot.frames[states]
+        state, action = self._episode(pair.robot)
+        text = self._texts.setdefault(self.robot.episode(pair.robot).instruction, len(self._texts))
+        point, seen, decision = self._pointing(pair.robot, robot, now)
+        frames = robot.frames[np.concatenate([states[:, None], targets.frames], axis=1)]
+        same = np.ones(len(states), np.int32)
+        key = (pair.demo_body, pair.demo, version)
+        return Rows(
+            take=same * self._demo_takes.setdefault(key, len(self._demo_takes)),
+            q=couple.demo_positions(played, config.couple)[states].astype(np.int32),
+            episode=same * pair.robot,
+            version=same * robot.version,
+            frames=frames.astype(np.int32),
+            state=self._state.normalize(state[now]),
+            action=self._chunks(action[robot.frames[targets.actions]], state[now]),
+            text=same * text,
+            decision=decision,
+            point=point,
+            seen=seen,
+        )
+
+    def _check_lengths(self, pair: Pair, maps: Correspondence) -> None:
+        found = len(maps.robot_to_demo), len(maps.demo_to_robot)
+        wanted = (
+            self.robot.episode(pair.robot).length,
+            self.sources[pair.demo_body].episode(pair.demo).length,
+        )
+        if found != wanted:
+            raise DataError(
+                f"the correspondence of robot episode {pair.robot} and {pair.demo_body} episode {pair.demo} is of "
+                f"{found} frames, but they have {wanted}: align these datasets again"
+            )
+
+    def _chunks(self, actions: np.ndarray, state: np.ndarray) -> Float32[np.ndarray, "B H D"]:
+        if self.config.relative_actions:
+            actions = to_relative(actions, state, self.config.embodiment)
+        return self._action.normalize(actions).astype(np.float32)
+
+    def _pointing(
+        self, episode: int, take: Take, now: Int64[np.ndarray, " B"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        views = self.config.embodiment.views
+        state, action = self._episode(episode)
+        point = np.zeros((len(now), len(views), 2), np.float32)
+        seen = np.zeros((len(now), len(views)), bool)
+        paths = limb_paths(state, self.config.embodiment)
+        if not paths:
+            return point, seen, np.zeros(len(now), bool)
+        moments = find_moments(state, action, self.robot.events(episode), self.config.embodiment)
+        upcoming = next_moment(moments, len(state))[now]
+        places = np.array(
+            [paths[limb][frame] for limb, frame in zip(moments.limbs, moments.frames, strict=True)]
+        ).reshape(-1, 3)
+        for column, view in enumerate(views):
+            if view in self._cameras and len(places):
+                at, inside = project(
+                    self._cameras[view], places[upcoming], state[now], self.config.embodiment
+                )
+                at, cropped = crop_point(at, take, self.config.image_size)
+                point[:, column], seen[:, column] = at, inside & cropped & (upcoming >= 0)
+        return point, seen, decisions(moments, len(state))[now]
+
+    def _all_takes(self) -> Takes:
+        config = self.config.couple
+        lengths = [len(self._take(b, e, v, demo_length(config))) for b, e, v in self._demo_takes]
+        latents = [couple.num_latents(length, config) for length in lengths]
+        body, episode, version = (np.array(c) for c in zip(*self._demo_takes, strict=True))
+        return Takes(
+            body=np.array([BODIES.index(b) for b in body], np.int32),
+            episode=episode.astype(np.int32),
+            version=version.astype(np.int32),
+            length=np.array(lengths, np.int32),
+            latents=np.array(latents, np.int32),
+            first=np.concatenate([[0], np.cumsum(latents)[:-1]]).astype(np.int64),
+            present=np.array([view_columns(self.sources[b], self.config)[1] for b in body]),
+        )

@@ -1,0 +1,106 @@
+"""A take is one way to play an episode: which of its frames, how fast, with which colours.
+
+The first take of an episode is the episode as it is (less static frames); further ones are played at a drawn speed
+with a drawn augmentation, the same for every frame of the take (supplement, "Data augmentation").
+Legend: N frames of the recording, M frames of the take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+
+from hostbot.data.augment import Augmentation, AugmentConfig, augment, draw_augmentation
+from hostbot.data.clean import CleanConfig, moving_frames
+from hostbot.data.speed import SpeedConfig, draw_factor, retime
+from hostbot.data.stats import ACTION, STATE
+from hostbot.types import Embodiment, EpisodeSource
+
+_BODIES = {"robot": 0, "human": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeConfig:
+    """What a take leaves out and what it may change."""
+
+    clean: CleanConfig | None = field(default_factory=CleanConfig)
+    """Static frames of episodes that have numbers are left out; None keeps them."""
+    speed: SpeedConfig = field(default_factory=SpeedConfig)
+    augment: AugmentConfig | None = field(default_factory=AugmentConfig)
+    """None: colours and framing stay as recorded."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take:
+    """Which source frame is shown at each frame, and how it is altered."""
+
+    body: str
+    episode: int
+    version: int
+    frames: Int64[np.ndarray, " M"]
+    augmentation: Augmentation | None
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+def make_take(
+    source: EpisodeSource,
+    body: str,
+    episode: int,
+    version: int,
+    config: TakeConfig,
+    *,
+    embodiment: Embodiment | None = None,
+    length: int | None = None,
+) -> Take:
+    """Version 0 is the episode as it is; ``length`` makes a take of exactly so many frames instead."""
+    rng = np.random.default_rng([config.seed, _BODIES[body], episode, version])
+    kept = _moving(source, episode, config, embodiment)
+    factor = draw_factor(config.speed, rng)
+    augmentation = draw_augmentation(config.augment, rng) if config.augment is not None else None
+    if length is not None:
+        frames = kept[np.rint(np.linspace(0, len(kept) - 1, length)).astype(np.int64)]
+    else:
+        frames = kept[retime(len(kept), factor if version else 1.0)]
+    return Take(
+        body=body,
+        episode=episode,
+        version=version,
+        frames=frames,
+        augmentation=augmentation if version else None,
+    )
+
+
+def _moving(
+    source: EpisodeSource, episode: int, config: TakeConfig, embodiment: Embodiment | None
+) -> Int64[np.ndarray, " K"]:
+    names = [name for name in (STATE, ACTION) if name in source.widths]
+    if config.clean is None or embodiment is None or not names:
+        return np.arange(source.episode(episode).length)
+    rows = source.rows(episode, names)
+    return moving_frames(tuple(rows[name] for name in names), embodiment, config.clean).kept
+
+
+def altered(frames: UInt8[np.ndarray, "T h w 3"], take: Take) -> UInt8[np.ndarray, "T h w 3"]:
+    """Frames with the take's augmentation."""
+    if take.augmentation is None:
+        return frames
+    pixels = torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255
+    changed = (augment(pixels, take.augmentation) * 255).round().to(torch.uint8)
+    return np.ascontiguousarray(changed.permute(0, 2, 3, 1).numpy())
+
+
+def crop_point(at: np.ndarray, take: Take, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Where a point of the picture (across, down) is after the take's crop, and whether it is still inside."""
+    if take.augmentation is None:
+        return at, np.ones(at.shape[:-1], bool)
+    top, left, side = take.augmentation.crop
+    low = np.array([round(left * size[1]) / size[1], round(top * size[0]) / size[0]])
+    wide = np.array([max(1, round(side * size[1])) / size[1], max(1, round(side * size[0])) / size[0]])
+    moved = (at - low) / wide
+    return moved, ((moved >= 0) & (moved < 1)).all(-1)

@@ -1,0 +1,1 @@
+"""Training: one loop for every stage, on one device or many."""

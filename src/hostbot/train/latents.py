@@ -1,0 +1,43 @@
+"""The VAE as what fills a store: clips of many samples in one call, float16 out.
+
+Legend: B clips, V views, T frames (1 + 4 k), F = 1 + k latents, h w pixels, C channels, H W latents of stacked views.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float16, UInt8
+
+from hostbot.model.vae import LatentCodec
+from hostbot.types import BadInput
+
+
+class ClipEncoder:
+    """``data.fill.Encode`` on a device; a limit on frames at once keeps memory bounded.
+
+    ``bfloat16`` is for products alone: the weights stay those that the policy will see with.
+    """
+
+    def __init__(self, codec: LatentCodec, bfloat16: bool = False, frames_at_once: int = 4096) -> None:
+        self.codec, self.bfloat16, self.frames_at_once = codec, bfloat16, frames_at_once
+
+    def __call__(self, clips: UInt8[np.ndarray, "B V T h w 3"]) -> Float16[np.ndarray, "B F C H W"]:
+        """Latents, views stacked by height."""
+        batch, views, frames = clips.shape[:3]
+        flat = torch.from_numpy(np.ascontiguousarray(clips)).flatten(0, 1)
+        step = max(1, self.frames_at_once // frames)
+        with torch.autocast(self.codec.device.type, torch.bfloat16, enabled=self.bfloat16):
+            parts = [self.codec.encode_views(part) for part in flat.split(step)]
+        # The codec stacks everything it is given by height: cut it back into clips of ``views`` views.
+        stacked = torch.cat(parts, dim=2).unflatten(2, (batch, -1)).permute(2, 1, 0, 3, 4)
+        latents: Float16[np.ndarray, "B F C H W"] = stacked.half().cpu().numpy()
+        if not np.isfinite(latents).all():
+            raise BadInput("the VAE gave latents that are not finite: train or load it again")
+        assert latents.shape[3] % views == 0
+        return latents
+
+    def latent_shape(self, num_views: int, size: tuple[int, int]) -> tuple[int, int, int]:
+        """C, H and W of a latent frame of all views."""
+        height, width = (length // self.codec.spatial for length in size)
+        return self.codec.channels, num_views * height, width

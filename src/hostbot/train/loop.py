@@ -1,0 +1,253 @@
+"""The loop of every stage: draw, learn, guard, step, log, save; stops by itself, and goes on where it stopped.
+
+All randomness of a step is a function of (seed, step, micro-batch), so a checkpoint is weights, moments and a number.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from hostbot.data.batches import generator_for
+from hostbot.train import checkpoint
+from hostbot.train.ahead import Ahead
+from hostbot.train.config import TrainConfig
+from hostbot.train.contract import TOTAL, Hooks, Outcome, Stage
+from hostbot.train.distributed import World
+from hostbot.train.log import Log, Meter
+from hostbot.train.optim import (
+    Average,
+    make_optimisers,
+    named_trainable,
+    optimiser_state,
+    read_optimisers,
+    set_rate,
+)
+from hostbot.types import BadInput
+
+B = TypeVar("B")
+
+
+@dataclass
+class Trainer(Generic[B]):
+    """One run: a stage, its optimisers and its folder."""
+
+    stage: Stage[B]
+    config: TrainConfig
+    run: Path
+    world: World
+    call: nn.Module
+    """The module made ready for its ranks."""
+    hooks: Hooks = field(default_factory=Hooks)
+    tensorboard: bool = False
+    minutes: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.micros = self.config.micros(self.world.rank, self.world.size)
+        self.optimisers = make_optimisers(self.stage.module, self.config.optim)
+        self.average = Average(self.stage.module, self.config.ema) if self.config.ema is not None else None
+        self.meter, self.step, self.bad = Meter(), 0, 0
+        self._names = {id(p): name for name, p in named_trainable(self.stage.module).items()}
+        self._parameters = list(named_trainable(self.stage.module).values())
+        self._begin, self._asked = time.monotonic(), 0
+        self._unsaved = ""
+        self._ahead = Ahead(self.stage.batch, self.micros, self.world.device)
+
+    # Checkpoints --------------------------------------------------------------------------------------
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything a checkpoint holds."""
+        for name, parameter in named_trainable(self.stage.module).items():
+            yield f"model/{name}", parameter
+        for name, value in (self.average.values if self.average else {}).items():
+            yield f"ema/{name}", value
+        yield from optimiser_state(self.optimisers, self._names)
+
+    def save(self) -> bool:
+        """Write a checkpoint; where that fails, say so and let the run go on: the next one may succeed."""
+        notes = {"seed": self.config.seed, "meter": self.meter.sums, "bad": self.bad}
+        try:
+            checkpoint.save(self.run, self.step, self.state(), notes, self.world)
+        except checkpoint.NotWritten as error:
+            have = checkpoint.steps_of(self.run)
+            kept = f"the last whole one is of step {have[-1]}" if have else "there is none yet"
+            self._unsaved = f"the checkpoint of step {self.step} could not be written ({error}); {kept}"
+            self.hooks.on_warning(self._unsaved)
+            return False
+        self._unsaved = ""
+        if self.world.is_main:
+            checkpoint.prune(self.run, self.config.keep)
+        return True
+
+    def resume(self) -> bool:
+        """Go on from the last checkpoint; whether there was one."""
+        have = checkpoint.steps_of(self.run)
+        if not have:
+            return False
+        reader = checkpoint.Reader(checkpoint.folder_of(self.run, have[-1]))
+        if reader.notes["seed"] != self.config.seed:
+            raise BadInput(
+                f"{self.run} was begun with seed {reader.notes['seed']}, not {self.config.seed}; use that one"
+            )
+        for name, parameter in named_trainable(self.stage.module).items():
+            reader.read(f"model/{name}", parameter)
+        for name, value in (self.average.values if self.average else {}).items():
+            reader.read(f"ema/{name}", value)
+        read_optimisers(self.optimisers, self._names, reader)
+        self.step, self.meter.sums, self.bad = reader.step, reader.notes["meter"], reader.notes["bad"]
+        return True
+
+    # Steps --------------------------------------------------------------------------------------------
+
+    def train(self) -> Outcome:
+        """Run until done, out of time, or told to stop; a checkpoint is left in each case."""
+        if self.world.is_main:
+            (self.run / "checkpoints").mkdir(parents=True, exist_ok=True)
+        if not checkpoint.steps_of(self.run) and not self.save():
+            raise BadInput(f"{self._unsaved}: nothing was begun")
+        log = Log(self.run, self.step, self.tensorboard) if self.world.is_main else None
+        stop = False
+        with self._signals():
+            while self.step < self.config.steps and not stop:
+                stop = self._one_step(log)
+                self.hooks.on_step(self.step)
+                if self.step % self.config.save_every == 0 and self.step < self.config.steps:
+                    self.save()
+        if not self.save():
+            raise BadInput(f"{self._unsaved}; make room and run again with --resume")
+        if log is not None and log.failed:
+            self.hooks.on_warning(log.failed)
+        return Outcome(step=self.step, finished=self.step >= self.config.steps, signal=self._asked)
+
+    def _one_step(self, log: Log | None) -> bool:
+        begin = time.perf_counter()
+        set_rate(self.optimisers, self.config.optim, self.config.optim.scale(self.step, self.config.steps))
+        sums: dict[str, Tensor] = {}
+        waited = 0.0
+        for place, micro in enumerate(self.micros):
+            drawn = time.perf_counter()
+            batch = self._ahead.get(self.step, micro)
+            waited += time.perf_counter() - drawn
+            with self._gathered(place == len(self.micros) - 1):
+                self._learn(batch, micro, sums)
+        norm = self._clip()
+        names = list(sums)
+        flags = sums[TOTAL].new_tensor([float(self._wants_to_stop())])
+        stats = torch.stack([*sums.values()]).double() / len(self.micros) / self.world.size
+        values = self.world.total(torch.cat([stats, flags.double()])).tolist()
+        figures = dict(zip(names, values[:-1], strict=True)) | {"grad_norm": float(norm)}
+        self._apply(figures)
+        self._count(figures, begin, waited, log)
+        return values[-1] > 0
+
+    def _learn(self, batch: B, micro: int, sums: dict[str, Tensor]) -> None:
+        device = self.world.device
+        generator = generator_for(self.config.seed + 1, self.step, micro, device)
+        with self._autocast():
+            figures: dict[str, Tensor] = self.call(batch, generator)
+        (figures[TOTAL] / len(self.micros)).backward()
+        for name, value in figures.items():
+            value = value.detach().float()
+            sums[name] = sums[name] + value if name in sums else value
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.world.device.type, torch.bfloat16)
+
+    @contextmanager
+    def _gathered(self, last: bool) -> Iterator[None]:
+        """Ranks add their gradients once a step, at its last micro-batch."""
+        if isinstance(self.call, DistributedDataParallel) and not last:
+            with self.call.no_sync():
+                yield
+            return
+        if self.world.mode in ("fsdp", "hsdp"):
+            self.stage.module.set_requires_gradient_sync(last)  # type: ignore[operator]
+        yield
+
+    def _clip(self) -> Tensor:
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.optim.clip)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    def _apply(self, figures: Mapping[str, float]) -> None:
+        """Step the optimisers, unless something is not finite: then nothing is changed."""
+        if all(math.isfinite(v) for v in figures.values()):
+            for optimiser in self.optimisers:
+                optimiser.step()
+            self.bad = 0
+        else:
+            self.bad += 1
+        self.step += 1
+        for optimiser in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        if self.average is not None and self.bad == 0:
+            self.average.update(self.stage.module, self.step)
+        if self.bad >= self.config.max_bad:
+            raise BadInput(
+                f"loss or gradient was not finite for {self.bad} steps in a row, up to step {self.step}; the weights "
+                f"are those before it. Lower the learning rate and run again with --resume"
+            )
+
+    def _count(self, figures: Mapping[str, float], begin: float, waited: float, log: Log | None) -> None:
+        for name, value in figures.items():
+            if math.isfinite(value):
+                self.meter.add(name, value)
+        self.meter.add("skipped", float(self.bad > 0))
+        self._seconds = getattr(self, "_seconds", 0.0) + time.perf_counter() - begin
+        self._waited = getattr(self, "_waited", 0.0) + waited
+        self._steps = getattr(self, "_steps", 0) + 1
+        due = self.step % self.config.log_every == 0 or self.step == self.config.steps
+        record: dict[str, Any] = {"step": self.step} if due else {}
+        if due:
+            record |= self.stage.summary(self.meter.take()) | self._speed()
+        if self.config.validate_every and self.step % self.config.validate_every == 0:
+            record |= {"step": self.step} | {f"val/{k}": v for k, v in self.stage.validate(self.step).items()}
+        if record and log is not None:
+            log.write(record)
+            self.hooks.on_log(record)
+
+    def _speed(self) -> dict[str, float]:
+        seconds, waited, steps = self._seconds, self._waited, self._steps
+        self._seconds, self._waited, self._steps = 0.0, 0.0, 0
+        found = {
+            "lr": self.optimisers[0].param_groups[0]["lr"],
+            "samples_per_s": round(steps * self.config.batch / max(seconds, 1e-9), 2),
+            "data_wait": round(waited / max(seconds, 1e-9), 4),
+        }
+        if self.world.device.type == "cuda":
+            found["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+        return found
+
+    # Stopping -----------------------------------------------------------------------------------------
+
+    def _wants_to_stop(self) -> bool:
+        return bool(self._asked) or time.monotonic() - self._begin > 60 * self.minutes
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run after the step they fall in; a second Ctrl-C at once."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self._asked and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self._asked = number
+
+        before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

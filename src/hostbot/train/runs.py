@@ -1,0 +1,255 @@
+"""A run from its settings to its policy: model, samples, ranks, loop, export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from hostbot.config import provenance, read_json, to_dict, write_json
+from hostbot.data.batches import DrawConfig, Mixture, Pool
+from hostbot.data.samples import Store
+from hostbot.model.checkpoint import empty_model
+from hostbot.model.host import HostConfig, HostModel
+from hostbot.model.vae import LatentCodec, load_vae
+from hostbot.policy.bundle import PolicySpec, find_text_encoder
+from hostbot.policy.policy import Policy as Acting
+from hostbot.train.checkpoint import steps_of
+from hostbot.train.config import Mode, TrainConfig
+from hostbot.train.contract import Hooks, Outcome
+from hostbot.train.distributed import World, distribute, joined
+from hostbot.train.evaluate import validator
+from hostbot.train.export import export, load_head, load_model, spec_of
+from hostbot.train.loop import Trainer
+from hostbot.train.lora import LoraConfig, adapt
+from hostbot.train.prepare import read_texts
+from hostbot.train.stages import LossWeights, Policy, PolicyStage
+from hostbot.types import BadInput
+
+_MAY_CHANGE = ("steps", "log_every", "save_every", "keep", "validate_every")
+_OWN_SHARE = 0.5
+"""Of free device memory that samples may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What decides a run's outcome; ``RUN/config.json``."""
+
+    name: str
+    model: HostConfig
+    train: TrainConfig
+    draw: DrawConfig
+    weights: LossWeights
+    samples: tuple[str, ...]
+    shares: tuple[float, ...]
+    """How often each store is drawn from."""
+    source: str = ""
+    """Weights it starts from; empty: drawn from the seed."""
+    lora: LoraConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What does not change the outcome."""
+
+    out: Path
+    resume: bool = False
+    mode: Mode = "single"
+    device: str | None = None
+    minutes: float = float("inf")
+    validation: tuple[Path, ...] = ()
+    vae: Path | None = None
+    tensorboard: bool = False
+    place: Literal["auto", "device", "disk"] = "auto"
+    hooks: Hooks = field(default_factory=Hooks)
+    check: Callable[[Acting, int], dict[str, float]] | None = None
+    """More figures at a validation, rollouts for example, of a policy made from the weights as they are then."""
+
+
+def claim(run: Path, config: object, resume: bool) -> None:
+    """Note what a run is, or refuse to go on with another one; what may differ is how long and how often."""
+    path, now = run / "config.json", to_dict(config)
+    if steps_of(run):  # a run that failed before its first checkpoint has nothing to lose
+        if not resume:
+            raise BadInput(f"{run} holds a run already: give --resume to go on with it, or another --out")
+        before = read_json(path)
+        differing = [k for k in now if _settings(now)[k] != _settings(before).get(k)]
+        if differing:
+            raise BadInput(
+                f"{run} was begun with other settings ({', '.join(differing)}); use those to go on"
+            )
+    elif resume and not path.exists():
+        raise BadInput(f"{run} holds no run to go on with: leave --resume out to begin one")
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(path, now)
+    write_json(run / "run.json", provenance())
+
+
+def claim_together(run: Path, config: object, resume: bool, world: World) -> None:
+    """``claim`` by the first rank, its refusal told to all."""
+    error = None
+    if world.is_main:
+        try:
+            claim(run, config, resume)
+        except (BadInput, OSError) as reason:
+            error = str(reason)
+    if (told := world.first_error(error)) is not None:
+        raise BadInput(told)
+
+
+def _settings(values: dict[str, Any]) -> dict[str, Any]:
+    """A config without what may change, as JSON has it."""
+    plain: dict[str, Any] = json.loads(json.dumps(values))
+    plain["train"] = {k: v for k, v in plain.get("train", {}).items() if k not in _MAY_CHANGE}
+    return plain
+
+
+def open_pools(
+    folders: Sequence[str | Path], world: World, place: str, draw_from: Sequence[float]
+) -> tuple[Mixture, list[Store], str]:
+    """Stores made ready to be drawn from; they must agree on everything the model must know."""
+    stores = [Store(Path(folder)).whole() for folder in folders]
+    texts = [read_texts(store) for store in stores]
+    first = stores[0].info
+    for store, (_, identity) in zip(stores, texts, strict=True):
+        info = store.info
+        same = (info.latent, info.origin.latents, info.statistics, info.config.couple, info.config.embodiment)
+        if same != (
+            first.latent,
+            first.origin.latents,
+            first.statistics,
+            first.config.couple,
+            first.config.embodiment,
+        ):
+            raise BadInput(
+                f"{store.folder} and {stores[0].folder} were made with another VAE, statistics, coupling or robot: "
+                "samples of one run must agree on them"
+            )
+        if identity != texts[0][1]:
+            raise BadInput(f"{store.folder} was read by {identity}, {stores[0].folder} by {texts[0][1]}")
+    size = sum(store.demo.nbytes + store.clip.nbytes for store in stores)
+    resident = place == "device" or (place == "auto" and _fits(size, world))
+    pools = [Pool(s, t, world.device, resident) for s, (t, _) in zip(stores, texts, strict=True)]
+    shares = draw_from or [float(len(pool)) for pool in pools]
+    return Mixture(pools=pools, weights=shares), stores, texts[0][1]
+
+
+def _fits(size: int, world: World) -> bool:
+    if world.device.type != "cuda":
+        return False
+    return size < _OWN_SHARE * torch.cuda.mem_get_info(world.device)[0]
+
+
+def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]:
+    """Train a policy and leave ``RUN/policy``; a run that is stopped leaves what it has so far, too."""
+    with joined(options.mode, options.device) as world:
+        claim_together(options.out, config, options.resume, world)
+        samples, stores, text = open_pools(config.samples, world, options.place, config.shares)
+        codec = _codec(options, stores[0], world)
+        policy = _policy(config, world)
+        stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=config.train.seed)
+        stage = replace(stage, check=_check(config, options, policy, world, codec, stores[0], text))
+        bfloat16 = config.train.precision == "bfloat16"
+        call = distribute(policy, policy.model, world, bfloat16)
+        if config.train.compile and world.device.type == "cuda":
+            _compile(policy.model, world)
+        trainer = Trainer(
+            stage=stage,
+            config=config.train,
+            run=options.out,
+            world=world,
+            call=call,
+            hooks=options.hooks,
+            tensorboard=options.tensorboard,
+            minutes=options.minutes,
+        )
+        trainer.resume()
+        outcome = trainer.train()
+        notes = {"step": outcome.step, "finished": outcome.finished, "run": to_dict(config)}
+        folder = export(
+            trainer,
+            policy,
+            stores[0].info,
+            name=config.name,
+            text=text,
+            vae=None if codec is None else codec.vae,
+            notes=notes,
+        )
+        return outcome, folder
+
+
+def _policy(config: RunConfig, world: World) -> Policy:
+    torch.manual_seed(config.train.seed)
+    source = Path(config.source) if config.source else None
+    model = load_model(source, config.model, world) if source else HostModel(config.model)
+    if config.lora is not None:
+        adapt(model, config.lora)
+    model.checkpointing = config.train.checkpointing
+    policy = Policy(model, config.weights, config.draw.shared)
+    if source is not None:
+        load_head(source, policy.point)
+    return policy.to(world.device)
+
+
+def _acting(model: HostModel, spec: PolicySpec, store: Store, codec: LatentCodec) -> Acting:
+    """A policy with a copy of the weights: the one that learns must not be frozen."""
+    copy = empty_model(model.config, torch.float32, next(model.parameters()).device)
+    copy.load_state_dict({n: p.detach() for n, p in model.named_parameters()})
+    words = find_text_encoder(spec, model.config, store.folder)
+    return Acting(copy, codec, words, spec, store.info.statistics)
+
+
+def _compile(model: HostModel, world: World) -> None:
+    """Layouts differ in their views and in whether there is a demonstration: each is compiled once."""
+    torch._dynamo.config.recompile_limit = 64
+    if world.mode in ("single", "ddp"):
+        model.compile_layers()
+
+
+def _codec(options: RunOptions, store: Store, world: World) -> LatentCodec | None:
+    """The VAE the samples were made with, for pictures and for the exported policy."""
+    if options.vae is None:
+        return None
+    codec = LatentCodec(load_vae(options.vae), world.device)
+    if codec.identity != store.info.origin.latents:
+        raise BadInput(f"{options.vae} is not the VAE that {store.folder} was made with")
+    return codec
+
+
+def _check(
+    config: RunConfig,
+    options: RunOptions,
+    policy: Policy,
+    world: World,
+    codec: LatentCodec | None,
+    store: Store,
+    text: str,
+) -> Callable[[int], dict[str, float]]:
+    """Held-out figures, on the first rank of a run whose weights are whole there."""
+    if not world.is_main or world.mode in ("fsdp", "hsdp"):
+        return lambda step: {}
+    checks: list[Callable[[int], Any]] = []
+    if options.validation:
+        held_out, _, _ = open_pools(options.validation, world, "disk", ())
+        draw = replace(
+            config.draw, micro=min(64, config.draw.micro) // config.draw.shared * config.draw.shared
+        )
+        checks.append(validator(policy, held_out, draw, seed=config.train.seed, run=options.out, codec=codec))
+    if options.check is not None:
+        if codec is None:
+            raise BadInput("rollouts need the VAE: give it with --vae")
+        more, eyes = options.check, codec
+        spec = spec_of(store.info, config.name, text)
+        checks.append(lambda step: more(_acting(policy.model, spec, store, eyes), step))
+
+    def check(step: int) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for one in checks:
+            found |= one(step)
+        return found
+
+    return check

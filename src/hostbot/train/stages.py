@@ -1,0 +1,155 @@
+"""What is learned from a batch: eq:total_loss, and where the robot's own view will be touched next.
+
+The second is not in the paper. A small model trained from nothing on eq:total_loss alone learns to localise and to
+invert dynamics, but not which object of its own scene the demonstrated one is. Pointing at the place of the next
+contact teaches that, from the robot's trajectory and its cameras' calibration alone. ``hostbot train match`` learns it
+first; afterwards it stays as an auxiliary loss. It has no part in what the model computes in use.
+
+Legend: B samples, G samples a window, V views, S tokens of a frame, w width, k cells along a token's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float32, Int64
+from torch import Tensor, nn
+
+from hostbot.data.batches import Batch, DrawConfig, Mixture
+from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity
+from hostbot.model.layers import Linear, layer_norm
+from hostbot.model.tokens import GridConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossWeights:
+    """What counts: the paper's total, and pointing."""
+
+    flow: float = 1.0
+    point: float = 0.0
+
+
+class PointHead(nn.Module):
+    """Where in each of the robot's views the next contact will be: a distribution over a fine grid of cells."""
+
+    def __init__(self, grid: GridConfig, width: int, cells: int = 4) -> None:
+        super().__init__()
+        self.grid, self.cells = grid, cells
+        self.out = Linear(width, cells**2)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of cells in a view."""
+        grid = self.grid
+        return (grid.view_height // grid.patch * self.cells, grid.view_width // grid.patch * self.cells)
+
+    def forward(self, tokens: Float32[Tensor, "B S w"]) -> Float32[Tensor, "B V c"]:
+        """Logits of a view's cells, row by row."""
+        rows, columns = (length // self.cells for length in self.size)
+        x = self.out.in_float32(layer_norm(tokens, 1e-6))
+        x = x.reshape(len(x), self.grid.num_views, rows, columns, self.cells, self.cells)
+        return x.permute(0, 1, 2, 4, 3, 5).flatten(2)
+
+    def cell_of(self, point: Float32[Tensor, "B V 2"]) -> Int64[Tensor, "B V"]:
+        """The cell a point (across, down) lies in."""
+        rows, columns = self.size
+        across, down = (point[..., 0] * columns).long(), (point[..., 1] * rows).long()
+        return down.clamp(0, rows - 1) * columns + across.clamp(0, columns - 1)
+
+    def centre_of(self, cell: Int64[Tensor, "*B"]) -> Float32[Tensor, "*B 2"]:
+        """The middle of a cell."""
+        rows, columns = self.size
+        return torch.stack([(cell % columns + 0.5) / columns, (cell // columns + 0.5) / rows], dim=-1)
+
+
+def point_loss(
+    head: PointHead,
+    tokens: Float32[Tensor, "B S w"],
+    point: Float32[Tensor, "B V 2"],
+    seen: Bool[Tensor, "B V"],
+) -> dict[str, Float32[Tensor, ""]]:
+    """Cross-entropy in the views where the point is seen, its distance to the likeliest cell, hits within a cell."""
+    logits = head(tokens)
+    losses = F.cross_entropy(logits.flatten(0, 1), head.cell_of(point).flatten(), reduction="none")
+    share = seen.flatten().float() / seen.sum().clamp(min=1)
+    with torch.no_grad():
+        centre = head.centre_of(logits.argmax(-1))
+        apart = (centre - point).abs()
+        cell = apart.new_tensor([1.5 / head.size[1], 1.5 / head.size[0]])
+        error = ((apart.norm(dim=-1)).flatten() * share).sum()
+        hit = ((apart <= cell).all(-1).float().flatten() * share).sum()
+    return {"point": (losses * share).sum(), "point_error": error, "point_hit": hit}
+
+
+def context_of(batch: Batch, shared: int) -> Context:
+    """A batch as the model is given it."""
+    return Context(
+        observation=batch.observation.float(),
+        proprio=batch.proprio,
+        text=batch.text,
+        demo=None if batch.demo is None else batch.demo.float(),
+        shared=shared,
+        views=batch.views,
+    )
+
+
+def targets_of(batch: Batch) -> Targets:
+    """What is to be predicted."""
+    return Targets(p=batch.p, o=batch.future.float(), a=batch.action)
+
+
+class Policy(nn.Module):
+    """The model with its auxiliary head, as a module whose call is a training loss."""
+
+    def __init__(self, model: HostModel, weights: LossWeights, shared: int = 1, cells: int = 4) -> None:
+        super().__init__()
+        self.model, self.weights, self.shared = model, weights, shared
+        self.point = PointHead(model.config.grid, model.config.video.dim, cells)
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Losses and errors of a micro-batch."""
+        context, targets = context_of(batch, self.shared), targets_of(batch)
+        losses, velocity, noised = self.model.learn(context, targets, generator)
+        figures = point_loss(self.point, velocity.observation, batch.point, batch.seen)
+        total = self.weights.flow * losses.total + self.weights.point * figures["point"]
+        figures = {"loc": losses.loc, "obs": losses.obs, "act": losses.act, **figures}
+        figures |= errors(velocity, noised, targets)
+        figures["with_demo"] = targets.p.new_tensor(float(batch.demo is not None))
+        figures["p_error"] = figures["p_error"] * figures["with_demo"]
+        return {"total": total, **{name: value.detach() for name, value in figures.items()}}
+
+
+@torch.no_grad()
+def errors(velocity: Velocity, noised: Noised, targets: Targets) -> dict[str, Float[Tensor, ""]]:
+    """How far the clean targets that one step would give are off: p as a share of the window, actions normalised."""
+    p = noised.noisy.p - noised.sigma_p * velocity.p
+    a = noised.noisy.a - noised.sigma_a[:, None, None] * velocity.a
+    return {"p_error": (p - targets.p).abs().mean() / 2, "a_error": (a - targets.a).abs().mean()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyStage:
+    """Stage 1, stage 2 and matching alike: a policy, its samples, and how they are drawn."""
+
+    module: Policy
+    samples: Mixture
+    draw: DrawConfig
+    seed: int
+    check: Callable[[int], Mapping[str, float]] = lambda step: {}
+
+    def batch(self, step: int, micro: int) -> Batch:
+        """The micro-batch of this number."""
+        return self.samples.draw(self.draw, self.seed, step, micro)
+
+    def summary(self, means: dict[str, float]) -> dict[str, float]:
+        """Localisation is told of the batches that have a demonstration."""
+        share = means["with_demo"]
+        found = {name: means[name] / share for name in ("loc", "p_error") if share > 0}
+        return {name: value for name, value in means.items() if name not in ("loc", "p_error")} | found
+
+    def validate(self, step: int) -> Mapping[str, float]:
+        """Figures on held-out samples."""
+        return self.check(step)

@@ -1,0 +1,172 @@
+"""Training the tiny VAE on frames of datasets: absolute and squared error, a little KL.
+
+Legend: B clips, T frames (1 + 4 k), h w pixels.
+"""
+
+# mypy: disable-error-code="attr-defined,no-untyped-call"
+# (diffusers has no types)
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKLWan
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hostbot.data.batches import generator_for
+from hostbot.data.clips import collect_clips
+from hostbot.model.vae import calibrate, tiny_vae
+from hostbot.train.config import TrainConfig
+from hostbot.train.contract import Outcome
+from hostbot.train.distributed import World, joined
+from hostbot.train.loop import Trainer
+from hostbot.train.runs import RunOptions, claim_together
+from hostbot.types import BadInput, EpisodeSource
+
+_CALIBRATION = 256
+
+
+class VaeLoss(nn.Module):
+    """A VAE as a module whose call is its training loss."""
+
+    def __init__(self, vae: AutoencoderKLWan, kl: float = 1e-6) -> None:
+        super().__init__()
+        self.vae, self.kl = vae, kl
+
+    def forward(self, clips: UInt8[Tensor, "B T h w 3"], generator: torch.Generator) -> dict[str, Tensor]:
+        """Losses of a batch of clips."""
+        pixels = to_pixels(clips)
+        posterior = self.vae.encode(pixels).latent_dist
+        rebuilt = self.vae.decode(posterior.sample(generator)).sample.float()
+        l1, l2 = F.l1_loss(rebuilt, pixels), F.mse_loss(rebuilt, pixels)
+        kl = posterior.kl().mean()
+        return {"total": l1 + l2 + self.kl * kl, "l1": l1.detach(), "kl": kl.detach()}
+
+
+def to_pixels(clips: UInt8[Tensor, "B T h w 3"]) -> Float[Tensor, "B 3 T h w"]:
+    """Clips in [-1, 1] as the VAE takes them."""
+    return clips.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaeStage:
+    """Clips in memory, drawn by number."""
+
+    module: VaeLoss
+    clips: UInt8[Tensor, "N T h w 3"]
+    held_out: UInt8[Tensor, "M T h w 3"]
+    micro: int
+    seed: int
+
+    def batch(self, step: int, micro: int) -> UInt8[Tensor, "B T h w 3"]:
+        """The micro-batch of this number."""
+        g = generator_for(self.seed, step, micro)
+        rows = torch.randint(len(self.clips), (self.micro,), generator=g)
+        return self.clips[rows.to(self.clips.device)]
+
+    def summary(self, means: dict[str, float]) -> dict[str, float]:
+        """As they are."""
+        return means
+
+    @torch.no_grad()
+    def validate(self, step: int) -> Mapping[str, float]:
+        """Mean absolute error on held-out clips, of 255, through the mode of the posterior."""
+        errors = []
+        for clips in self.held_out.split(self.micro):
+            pixels = to_pixels(clips)
+            rebuilt = self.module.vae.decode(self.module.vae.encode(pixels).latent_dist.mode()).sample
+            errors.append((rebuilt.float().clamp(-1, 1) - pixels).abs().mean((1, 2, 3, 4)))
+        return {"error_of_255": float(torch.cat(errors).mean() * 127.5)}
+
+
+def export_vae(stage: VaeStage, folder: Path) -> None:
+    """Set the latents' scale from data and write the VAE as diffusers does; an older one is replaced."""
+    vae = stage.module.vae.eval()
+    calibrate(vae, to_pixels(stage.clips[:_CALIBRATION]))
+    new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    vae.save_pretrained(new, safe_serialization=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaeRun:
+    """What decides the outcome of a VAE's training."""
+
+    train: TrainConfig
+    size: tuple[int, int]
+    fingerprints: tuple[str, ...]
+    """Of the datasets, in order."""
+    clips: int = 20_000
+    held_out: int = 64
+    frames: int = 9
+    strides: tuple[int, int] = (1, 8)
+    """Frames between two of a clip; each clip draws its own."""
+    kl: float = 1e-6
+
+
+def train_vae(
+    config: VaeRun,
+    sources: Sequence[EpisodeSource],
+    options: RunOptions,
+    tick: Callable[[], None] = lambda: None,
+) -> tuple[Outcome, Path]:
+    """Train the tiny VAE and leave ``RUN/vae``."""
+    with joined(options.mode, options.device) as world:
+        claim_together(options.out, config, options.resume, world)
+        if world.mode in ("fsdp", "hsdp"):
+            raise BadInput(f"a VAE this small is not sharded: use --mode ddp, not {world.mode}")
+        clips = _clips(config, sources, options.out, world, tick)
+        torch.manual_seed(config.train.seed)
+        module = VaeLoss(tiny_vae(), config.kl).to(world.device)
+        stage = VaeStage(
+            module=module,
+            clips=clips[config.held_out :],
+            held_out=clips[: config.held_out],
+            micro=config.train.micro,
+            seed=config.train.seed,
+        )
+        call: nn.Module = module
+        if world.mode == "ddp":
+            call = DistributedDataParallel(module)
+        trainer = Trainer(
+            stage=stage,
+            config=config.train,
+            run=options.out,
+            world=world,
+            call=call,
+            hooks=options.hooks,
+            tensorboard=options.tensorboard,
+            minutes=options.minutes,
+        )
+        trainer.resume()
+        outcome = trainer.train()
+        if world.is_main:
+            export_vae(stage, options.out / "vae")
+        world.wait()
+        return outcome, options.out / "vae"
+
+
+def _clips(
+    config: VaeRun, sources: Sequence[EpisodeSource], run: Path, world: World, tick: Callable[[], None]
+) -> UInt8[Tensor, "N T h w 3"]:
+    """Collected by the first rank, read by all; on a GPU they lie in its memory."""
+
+    def collect() -> np.ndarray:
+        seed, size, num = config.train.seed, config.size, config.clips + config.held_out
+        return collect_clips(sources, num, config.frames, config.strides, size, seed, run / "clips.npy", tick)
+
+    if world.is_main:
+        collect()
+    world.wait()
+    return torch.from_numpy(np.array(collect())).to(world.device)

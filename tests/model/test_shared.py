@@ -1,0 +1,39 @@
+"""Samples that share a demonstration: the same velocities and gradients as if each had its own copy."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hostbot.types import BadInput
+from tests.model.small import CONFIG, random_context, random_noised, small_model
+
+
+@pytest.mark.parametrize(
+    ("views", "checkpointing", "unseen"), [(None, False, 0.0), ((2,), False, 0.5), ((0, 2), True, 0.0)]
+)
+def test_sharing_changes_no_velocity_and_no_gradient(views, checkpointing, unseen):
+    model = small_model(config=replace(CONFIG, flow=replace(CONFIG.flow, unseen_future=unseen)))
+    model.checkpointing = checkpointing
+    context, noised = random_context(6), random_noised(model, 6)
+    text = context.text[::3].repeat_interleave(3, 0)
+    demos = context.demo[:2]
+    together = replace(context, text=text, demo=demos, shared=3, views=views)
+    apart = replace(context, text=text, demo=demos.repeat_interleave(3, 0), views=views)
+    found = []
+    for given in (together, apart):
+        model.zero_grad()
+        out = model(given, noised)
+        (out.p.sum() + (out.o * out.o).sum() + (out.a * out.a).sum() + out.observation.sum()).backward()
+        found.append(([out.p, out.o, out.a, out.observation], [p.grad.clone() for p in model.parameters()]))
+    for one, other in zip(found[0][0], found[1][0], strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().max()) + 1e-5)
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    model = small_model()
+    context = replace(random_context(6), shared=3)
+    with pytest.raises(BadInput, match="6 demonstrations cannot be shared by 6 samples"):
+        model(context, random_noised(model, 6))

@@ -1,0 +1,155 @@
+"""Training as a user types it, from a dataset to a policy, with what goes wrong on the way."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hostbot.cli import main
+from hostbot.data.cameras import save_cameras
+from hostbot.data.write import DatasetWriter
+from hostbot.model.vae import tiny_vae
+from hostbot.types import Event, bimanual
+from tests.data.fakes import robot_episode
+from tests.data.toy import ABOVE
+
+ROBOT = bimanual(16.0)
+TASKS = ("push the cup", "open the lid")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Two tasks of two robot episodes and one human video each, statistics, a split, a VAE, cameras."""
+    home, rng = tmp_path_factory.mktemp("home"), np.random.default_rng(0)
+    for body, views in (("robot", ROBOT.views), ("human", ("third_person",))):
+        options = {"embodiment": ROBOT} if body == "robot" else {}
+        widths = {"observation.state": 20, "action": 20} if body == "robot" else {}
+        with DatasetWriter(
+            home / body, fps=16, features=widths, views=dict.fromkeys(views, (64, 64)), **options
+        ) as writer:
+            for number in range(4 if body == "robot" else 2):
+                length = 14 + 3 * number
+                frames = rng.integers(0, 255, (length, 64, 64, 3), dtype=np.uint8)
+                rows = robot_episode(rng, length, ROBOT) if body == "robot" else {}
+                events = (Event(name="contact", frame=5), Event(name="push", frame=9 + number))
+                writer.add_episode(rows, dict.fromkeys(views, frames), [TASKS[number % 2]] * length, events)
+    assert main(["data", "stats", str(home / "robot"), "--horizon", "16"]) == 0
+    split = ["data", "pairs", str(home / "robot"), "--human", str(home / "human"), "--validation", "0"]
+    assert main([*split, "--out", str(home / "split.json")]) == 0
+    tiny_vae().save_pretrained(home / "vae")
+    save_cameras((ABOVE,), home / "cameras.json")
+    return home
+
+
+def samples(home, out, *more):
+    paths = {
+        "robot": "robot",
+        "human": "human",
+        "split": "split.json",
+        "vae": "vae",
+        "cameras": "cameras.json",
+    }
+    flags = [x for name, path in paths.items() for x in (f"--{name}", str(home / path))]
+    return main(
+        ["train", "samples", *flags, "--out", str(home / out), "--demos", "1", "--states", "3", *more]
+    )
+
+
+def value(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def store(home):
+    assert samples(home, "store") == 0
+    return home / "store"
+
+
+SHORT = ["--batch", "2", "--log-every", "1", "--device", "cpu"]
+
+
+def test_from_data_to_a_policy_and_on(home, store, capsys):
+    for body in ("robot", "human"):
+        assert samples(home, f"s-{body}", "--body", body, "--json") == 0
+        found = value(capsys)
+        assert found["samples"] == 12
+        assert found["pieces_done"] == found["pieces"]
+    run = ["--samples", str(store), "--vae", str(home / "vae"), *SHORT]
+    assert main(["train", "match", *run, "--out", str(home / "match"), "--steps", "1"]) == 0
+    stage = ["train", "policy", *run, "--from", str(home / "match"), "--out", str(home / "one"), "--json"]
+    assert main([*stage, "--steps", "1"]) == 0
+    capsys.readouterr()
+    assert main([*stage, "--steps", "2"]) == 2
+    assert "give --resume" in capsys.readouterr().err
+    assert main([*stage, "--steps", "2", "--lr", "0.5", "--resume"]) == 2
+    assert "other settings (train)" in capsys.readouterr().err
+    assert main([*stage, "--steps", "2", "--resume"]) == 0
+    found = value(capsys)
+    assert found["step"] == 2
+    assert found["finished"]
+    human = ["train", "policy", "--stage", "2", "--samples", str(home / "s-human"), str(store), *SHORT]
+    human += ["--weights", "0.7", "0.3", "--from", str(home / "one"), "--out", str(home / "two")]
+    assert main([*human, "--steps", "1"]) == 0
+    tune = [
+        "train",
+        "sft",
+        "--robot",
+        str(home / "robot"),
+        "--vae",
+        str(home / "vae"),
+        "--task",
+        "Push the cup.",
+    ]
+    tune += [
+        "--from",
+        str(home / "two"),
+        "--out",
+        str(home / "tuned"),
+        "--lora",
+        "2",
+        "--demonstrations",
+        "2",
+    ]
+    assert main([*tune, "--steps", "1", *SHORT]) == 0
+    from hostbot.policy.policy import Policy
+
+    policy = Policy.load(home / "tuned" / "policy")
+    assert policy.model.config.horizon == 16
+
+
+def test_mistakes_are_told_in_a_sentence(home, store, capsys):
+    run = ["--samples", str(store), *SHORT, "--steps", "1"]
+    for arguments, said in (
+        (["train", "policy", *run, "--out", str(home / "x"), "--preset", "wan5b"], "hostbot model init"),
+        (["train", "policy", *run, "--out", str(home / "x"), "--resume"], "holds no run"),
+        (["train", "match", *run, "--out", str(home / "y"), "--from", str(home)], "no weights to start from"),
+        (["train", "match", *run, "--out", str(home / "z"), "--mode", "fsdp"], "torchrun"),
+        (["train", "match", "--samples", str(home), "--out", str(home / "v")], "hostbot train samples"),
+    ):
+        assert main(arguments) == 2
+        assert said in capsys.readouterr().err
+    assert samples(home, "bad", "--labels", "nowhere") == 2
+    assert "are no labels" in capsys.readouterr().err
+    assert samples(home, "store", "--seed", "7") == 2
+    assert "other settings" in capsys.readouterr().err
+    assert samples(home, "bad", "--shard", "3/2") == 2
+    assert "1 to N" in capsys.readouterr().err
+
+
+def test_the_vae_learns_and_is_exported_with_its_scale(home, capsys):
+    vae = [
+        "train",
+        "vae",
+        "--data",
+        str(home / "robot"),
+        str(home / "human"),
+        "--clips",
+        "8",
+        "--out",
+        str(home / "v"),
+    ]
+    assert main([*vae, "--steps", "2", *SHORT, "--validate-every", "2", "--json"]) == 0
+    assert value(capsys)["last"]["val/error_of_255"] > 0
+    from hostbot.model.vae import load_vae
+
+    assert load_vae(home / "v").config.latents_std != [1.0] * 16

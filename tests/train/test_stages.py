@@ -1,0 +1,165 @@
+"""What is learned: pointing, low-rank changes, weights that start a stage, and what a run leaves behind."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hostbot.model import checkpoint as model_checkpoint
+from hostbot.model.host import HostModel
+from hostbot.model.tokens import GridConfig, patchify
+from hostbot.train.export import export, load_head, load_model
+from hostbot.train.lora import LoraConfig, LowRank, adapt, merged
+from hostbot.train.stages import LossWeights, PointHead, Policy, point_loss
+from hostbot.types import BadInput
+from tests.data.toy import ABOVE, make_store, small
+from tests.train import toy
+
+GRID = GridConfig(latent_channels=1, num_views=2, view_height=4, view_width=6, patch=2, demo_latents=2)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("samples") / "store", cameras=(ABOVE,), encode=small)
+
+
+def test_a_cell_of_the_head_is_where_its_token_is():
+    """A picture whose every pixel is its own number, cut into tokens as the model does, comes back as cells."""
+    head = PointHead(GRID, 4, cells=2)
+    pixels = torch.arange(2.0 * 4 * 6).reshape(1, 1, 1, 8, 6)
+    tokens = patchify(pixels, 2)
+    with torch.no_grad():
+        head.out.weight.copy_(torch.eye(4))
+        head.out.bias.zero_()
+    from hostbot.train import stages
+
+    plain = stages.layer_norm
+    stages.layer_norm = lambda x, eps: x
+    try:
+        cells = head(tokens)
+    finally:
+        stages.layer_norm = plain
+    assert head.size == (4, 6)
+    assert torch.equal(cells[0], torch.arange(48.0).reshape(2, 24))
+
+
+def test_cells_and_their_centres_are_inverse():
+    head = PointHead(GRID, 8, cells=2)
+    cells = torch.arange(24).reshape(1, 24)
+    assert torch.equal(head.cell_of(head.centre_of(cells)), cells)
+    corners = torch.tensor([[[0.0, 0.0], [0.999, 0.999], [1.0, 1.0]]])
+    assert head.cell_of(corners).tolist() == [[0, 23, 23]]
+
+
+def test_pointing_counts_only_where_the_point_is_seen():
+    head = PointHead(GRID, 8, cells=2)
+    tokens = torch.randn(3, 12, 8, generator=torch.Generator().manual_seed(0))
+    point = torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(1))
+    seen = torch.tensor([[True, False], [False, False], [True, True]])
+    whole = point_loss(head, tokens, point, seen)["point"].detach()
+    moved = torch.where(seen[..., None], point, 1 - point)
+    assert torch.equal(point_loss(head, tokens, moved, seen)["point"], whole)
+    logits = torch.log_softmax(head(tokens), -1).detach()
+    expected = -sum(logits[b, v, head.cell_of(point)[b, v]] for b, v in ((0, 0), (2, 0), (2, 1))) / 3
+    assert float(whole) == pytest.approx(float(expected), rel=1e-5)
+    assert point_loss(head, tokens, point, torch.zeros_like(seen))["point"].item() == 0
+
+
+def test_matching_trains_the_video_expert_through_the_observation_alone(store):
+    stage = toy.make_stage(store.folder)
+    policy = Policy(stage.module.model, LossWeights(flow=0.0, point=1.0), shared=2, cells=2)
+    batch = next(b for b in (stage.batch(s, 0) for s in range(20)) if b.demo is not None and b.seen.any())
+    policy(batch, torch.Generator().manual_seed(0))["total"].backward()
+    model = policy.model
+    assert model.video.layer(0).qkvg.weight.grad.abs().sum() > 0
+    assert model.action.action_out.weight.grad.abs().sum() == 0
+    assert model.localisation.decode_out.weight.grad.abs().sum() == 0
+
+
+def test_a_low_rank_change_begins_at_nothing_and_merges_into_plain_weights(store):
+    stage = toy.make_stage(store.folder)
+    batch, g = stage.batch(0, 0), torch.Generator()
+    plain = stage.module(batch, g.manual_seed(0))["total"]
+    adapt(stage.module.model, LoraConfig(rank=2, alpha=4.0))
+    assert torch.allclose(stage.module(batch, g.manual_seed(0))["total"], plain, rtol=1e-6)
+    learn = [n for n, p in stage.module.model.named_parameters() if p.requires_grad]
+    assert learn
+    assert all(n.endswith((".up", ".down")) for n in learn)
+    with torch.no_grad():
+        for module in stage.module.modules():
+            if isinstance(module, LowRank):
+                module.up.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
+    changed = stage.module(batch, g.manual_seed(0))["total"]
+    assert not torch.allclose(changed, plain, rtol=1e-3)
+    weights = merged(dict(stage.module.named_parameters()), stage.module.model)
+    fresh = Policy(HostModel(toy.MODEL), stage.module.weights, shared=2, cells=2)
+    fresh.load_state_dict(weights)
+    assert torch.allclose(fresh(batch, g.manual_seed(0))["total"], changed, rtol=1e-4)
+    with pytest.raises(BadInput, match="rank"):
+        LoraConfig(rank=0)
+
+
+def test_a_run_leaves_its_averaged_weights_as_a_policy_that_starts_the_next(store, tmp_path):
+    trainer = toy.run(store.folder, tmp_path / "run")
+    policy, info = trainer.stage.module, store.info
+    for _ in range(2):  # the second replaces the first
+        folder = export(trainer, policy, info, name="toy", text="words", vae=None, notes={"step": 12})
+    saved = model_checkpoint.load(folder / "model")
+    for name, parameter in saved.named_parameters():
+        assert torch.equal(parameter, trainer.average.values[f"model.{name}"])
+    from hostbot.policy.bundle import read_bundle
+
+    manifest = read_bundle(folder)
+    assert manifest.spec.video_stride == info.config.couple.stride
+    assert manifest.statistics == info.statistics
+    assert manifest.notes["step"] == 12
+    other = replace(toy.MODEL, flow=replace(toy.MODEL.flow, lambda_a=1.0))
+    started = load_model(tmp_path / "run", other, trainer.world)
+    assert started.config.flow.lambda_a == 1.0
+    head = PointHead(toy.MODEL.grid, toy.MODEL.video.dim, cells=2)
+    assert load_head(tmp_path / "run", head)
+    assert torch.equal(head.out.weight, trainer.average.values["point.out.weight"])
+    assert not load_head(tmp_path / "run", PointHead(toy.MODEL.grid, toy.MODEL.video.dim, cells=3))
+    with pytest.raises(BadInput, match="other sizes"):
+        load_model(tmp_path / "run", replace(toy.MODEL, horizon=8), trainer.world)
+    with pytest.raises(BadInput, match="no weights"):
+        load_model(tmp_path, toy.MODEL, trainer.world)
+
+
+def test_validation_tells_errors_of_the_cascade_and_the_gap_to_a_wrong_demonstration(store, tmp_path):
+    from hostbot.policy.contract import CascadeConfig
+    from hostbot.train.evaluate import validator
+
+    stage = toy.make_stage(store.folder)
+    check = validator(
+        stage.module,
+        stage.samples,
+        replace(stage.draw, micro=16),
+        seed=0,
+        run=tmp_path,
+        codec=None,
+        cascade=CascadeConfig(steps_p=2, steps_o=2, steps_a=2, graphs=False),
+    )
+    found = check(5)
+    assert found == check(9), "the same samples and noise at every validation"
+    wanted = {"point_hit", "point_hit_swapped", "localisation_error", "action_error", "future_error"}
+    assert wanted <= found.keys()
+    assert found["point"] != found["point_swapped"]
+
+
+def test_clips_are_encoded_as_the_codec_does_one_by_one():
+    import numpy as np
+
+    from hostbot.model.vae import LatentCodec, tiny_vae
+    from hostbot.train.latents import ClipEncoder
+
+    torch.manual_seed(0)
+    codec = LatentCodec(tiny_vae())
+    clips = np.random.default_rng(0).integers(0, 255, (3, 2, 5, 16, 16, 3), dtype=np.uint8)
+    for encoder, close in ((ClipEncoder(codec, frames_at_once=10), 2e-3), (ClipEncoder(codec, True), 0.1)):
+        found = encoder(clips)
+        assert found.shape == (3, 2, 16, 4, 2)
+        assert found.shape[2:] == encoder.latent_shape(2, (16, 16))
+        for clip, latents in zip(clips, found, strict=True):
+            alone = codec.encode_views(torch.from_numpy(clip)).transpose(0, 1).numpy()
+            assert np.abs(latents - alone).max() < close * np.abs(alone).max()
