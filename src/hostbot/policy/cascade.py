@@ -27,6 +27,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot import flow
+from hostbot.model import kernels
 from hostbot.model.experts import Expert
 from hostbot.model.host import UNLOCALISED, HostModel
 from hostbot.model.mot import StageStream, stage_layer
@@ -58,6 +59,8 @@ class Cascade:
         self._layer: Callable[..., Tensor] = stage_layer
         if self.config.compile != "off":
             self._layer = torch.compile(stage_layer, dynamic=False, fullgraph=True, mode=self.config.compile)
+        self.fused = self.config.kernels and kernels.usable(model)
+        """Whether passes run on hostbot's own kernels."""
         self._use_graphs = self.config.graphs and self.device.type == "cuda"
         self._stages: dict[tuple[int, ...] | None, dict[str, Stage]] = {}
         self._views: tuple[int, ...] | None = None
@@ -80,6 +83,8 @@ class Cascade:
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, device=self.device, dtype=dtype)
 
+        most_tiles = batch * config.video.num_heads * -(-length // 16)
+        self._arrived = empty(most_tiles, dtype=torch.int32)  # the kernels' own count, always zero between them
         self._keys = empty(layers, batch, length, *heads, dtype=dtype)
         self._values = empty(layers, batch, length, *heads, dtype=dtype)
         num_context = config.text_length + 1
@@ -276,6 +281,10 @@ class Cascade:
         stream: StageStream,
         mod: Float32[Tensor, "1 G 6 w"],
     ) -> Float32[Tensor, "B S2 w"]:
+        if self.fused:
+            from hostbot.model.fused import fused_pass
+
+            return fused_pass(expert, x, stream, mod, self._keys, self._values, context, self._arrived)
         last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
             block = expert.layer(index)
@@ -322,9 +331,7 @@ class Cascade:
         def run() -> None:
             state = model.proprio.in_float32(self._proprio)[:, None].to(model.video.dtype)
             for expert, keys in ((model.video, self._video_keys), (model.action, self._action_keys)):
-                embedded = expert.text(state)
-                for index in range(len(expert.blocks)):
-                    keys[index, :, :, -1:].copy_(expert.layer(index).context_keys(embedded))
+                self._cache_state(expert, expert.text(state), keys[:, :, :, -1:])
             seen = model.frame_tokens(self._observation, 1, "observation")
             x = torch.cat([seen, model.localisation.encode(self._noise_p)], dim=1)
             x = self._video(x, stream, self._mod_first_p)
@@ -332,6 +339,17 @@ class Cascade:
             self._p_samples.copy_(flow.euler(self._noise_p, velocity, sigmas[0], sigmas[1]))
 
         return run
+
+    def _cache_state(
+        self, expert: Expert, embedded: Float[Tensor, "B 1 w"], keys: Float[Tensor, "N 2 B 1 h d"]
+    ) -> None:
+        for index in range(len(expert.blocks)):
+            if self.fused:
+                from hostbot.model.fused import cache_context
+
+                cache_context(expert.layer(index), embedded, keys[index])
+            else:
+                keys[index].copy_(expert.layer(index).context_keys(embedded))
 
     def _localise(self, start: int) -> Callable[[], None]:
         """The other localisation steps, and what the samples say together."""
