@@ -10,6 +10,7 @@ than in plain torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -23,6 +24,8 @@ from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_n
 from hostbot.model.kernels.product import gelu_product, shares_of_product
 from hostbot.model.mot import StageStream
 
+OWN_PRODUCTS = 32
+"""Up to this many rows all products are our own (beyond, the library shares its rows between multiprocessors)."""
 Cache = tuple[Float[Tensor, "B T h d"], Float[Tensor, "B T h d"]]
 
 
@@ -47,8 +50,9 @@ def fused_pass(
         if index == last and stream.wanted == "last":
             rows, q, gates = (_last_run(y, batch, stream) for y in (rows, q, gates))
             stream, mod = _narrowed(stream), mod[:, -1:]
-        attended = attention_of(q, *cache, gates, sight_of(stream), arrived)
-        addend = _finish(block, rows, attended, stream, mod, context[index], arrived)
+        attended = attention_of(q, *cache, gates, sight_of(stream), arrived, ahead=[block.out.weight])
+        after = [] if index == last else [expert.layer(index + 1).qkvg.weight]
+        addend = _finish(block, rows, attended, stream, mod, context[index], arrived, after)
     add_and_norm(rows, addend, None, *_runs(stream), expert.config.eps, q.dtype)
     return rows.unflatten(0, (batch, -1))
 
@@ -70,13 +74,13 @@ def sight_of(stream: StageStream) -> Sight:
     far, own = stream.ends[-1], -1
     if stream.mask is not None:
         far, own = far - stream.widths[-1], stream.start
-    return Sight(near=stream.ends[0], far=far, num_first=_runs(stream)[1] % sum(stream.widths), own=own)
+    return Sight(near=stream.ends[0], far=far, num_first=stream.widths[0] if len(stream.widths) > 1 else 0, own=own)
 
 
 def _runs(stream: StageStream) -> tuple[int, int]:
-    """Tokens of a sample, and how many of them are in its first run."""
-    assert len(stream.widths) <= 2, "kernels know two noise levels a pass"
-    return sum(stream.widths), stream.widths[0]
+    """Tokens of a sample, and how many of them come before the last run, whose noise level differs."""
+    num_tokens = sum(stream.widths)
+    return num_tokens, num_tokens - stream.widths[-1] if len(stream.widths) > 1 else num_tokens
 
 
 def _project(
@@ -89,10 +93,12 @@ def _project(
 ) -> tuple[Float[Tensor, "M i"], Float32[Tensor, "M h"]]:
     norm = Modulated(shift=_row(block, mod, 0), scale=_row(block, mod, 1))
     (num_tokens, num_first), dtype = _runs(stream), block.qkvg.weight.dtype
-    normed = add_and_norm(rows, addend, norm, num_tokens, num_first, block.eps, dtype)
+    by_product, by_reader = _fetched_by(rows, [block.qkvg.weight])
+    normed = add_and_norm(rows, addend, norm, num_tokens, num_first, block.eps, dtype, by_reader)
+    by_product, by_reader = _fetched_by(rows, [y[0, : stream.start] for y in cache])
     places = slice(stream.start, stream.start + num_tokens)
     q, gates = place_heads(
-        shares_of_product(normed, block.qkvg.weight),
+        shares_of_product(normed, block.qkvg.weight, by_product),
         block.qkvg.bias,
         block.norm_q.weight,
         block.norm_k.weight,
@@ -101,6 +107,7 @@ def _project(
         block.heads,
         num_tokens,
         block.eps,
+        by_reader,
     )
     assert q is not None
     assert gates is not None
@@ -115,33 +122,46 @@ def _finish(
     mod: Modulation,
     context: Float[Tensor, "2 B L h d"],
     arrived: Int32[Tensor, " n"],
+    after: Sequence[Tensor],
 ) -> Addend:
     """Everything after a layer's joint attention; what its last product adds is left to the next layer's norm."""
     runs, dtype = _runs(stream), attended.dtype
-    out = _addend(attended, block.out, _row(block, mod, 2))
+    by_product, by_reader = _fetched_by(rows, [block.cross_q.weight])
+    out = _addend(attended, block.out, _row(block, mod, 2), by_product)
     affine = Affine(weight=block.norm_cross.weight, bias=block.norm_cross.bias)
-    normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype)
-    shares, bias = shares_of_product(normed, block.cross_q.weight), block.cross_q.bias
-    q, _ = place_heads(
-        shares, bias, block.cross_norm_q.weight, None, None, None, block.heads, runs[0], block.eps
-    )
+    normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype, by_reader)
+    by_product, by_reader = _fetched_by(rows, [context[0, 0], context[1, 0]])
+    shares, bias = shares_of_product(normed, block.cross_q.weight, by_product), block.cross_q.bias
+    norm_q = block.cross_norm_q.weight
+    q, _ = place_heads(shares, bias, norm_q, None, None, None, block.heads, runs[0], block.eps, by_reader)
     assert q is not None
     length = context.shape[2]
     sight = Sight(near=length - 1, far=length, num_first=stream.num_blind)
-    attended = attention_of(q, context[0], context[1], None, sight, arrived)
-    cross = _addend(attended, block.cross_out, None)
+    attended = attention_of(
+        q, context[0], context[1], None, sight, arrived, ahead=[block.cross_out.weight]
+    )
+    by_product, by_reader = _fetched_by(rows, [block.ffn_in.weight])
+    cross = _addend(attended, block.cross_out, None, by_product)
     norm = Modulated(shift=_row(block, mod, 3), scale=_row(block, mod, 4))
-    normed = add_and_norm(rows, cross, norm, *runs, block.eps, dtype)
-    hidden = gelu_product(normed, block.ffn_in.weight, block.ffn_in.bias)
-    return _addend(hidden, block.ffn_out, _row(block, mod, 5))
+    normed = add_and_norm(rows, cross, norm, *runs, block.eps, dtype, by_reader)
+    hidden = gelu_product(normed, block.ffn_in.weight, block.ffn_in.bias, [block.ffn_out.weight])
+    return _addend(hidden, block.ffn_out, _row(block, mod, 5), after)
 
 
-def _addend(x: Float[Tensor, "M i"], layer: torch.nn.Linear, gate: Row | None) -> Addend:
-    return Addend(shares=shares_of_product(x, layer.weight), bias=layer.bias, gate=gate)
+def _fetched_by(rows: Tensor, ahead: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Who asks for what comes after a product and its reader: our own product as it ends, or else the reader."""
+    return ((), ahead) if len(rows) > OWN_PRODUCTS else (ahead, ())
+
+
+def _addend(
+    x: Float[Tensor, "M i"], layer: torch.nn.Linear, gate: Row | None, ahead: Sequence[Tensor]
+) -> Addend:
+    return Addend(shares=shares_of_product(x, layer.weight, ahead), bias=layer.bias, gate=gate)
 
 
 def _row(block: Block, mod: Modulation, component: int) -> Row:
-    return Row(own=block.table[0, component], level=mod[0, :, component])
+    """A component at the first run's level and at the last one's (all but the last run are clean)."""
+    return Row(own=block.table[0, component], level=mod[0, :: max(1, mod.shape[1] - 1), component])
 
 
 def _last_run(y: Float[Tensor, "M n"], batch: int, stream: StageStream) -> Float[Tensor, "M2 n"]:

@@ -10,6 +10,7 @@ Whoever finishes a share last adds up all of them, in their order, so that resul
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,11 +66,9 @@ def _step(q, keys, values, n, acc, top, total, scale, limit, own, MASKED: tl.con
 
 
 @triton.jit
-def _finish(acc, total, gate, out, sample, head, m, S, WIDTH: tl.constexpr, HEADS: tl.constexpr, GATED: tl.constexpr):
+def _finish(acc, total, opening, out, sample, head, m, S, WIDTH: tl.constexpr, HEADS: tl.constexpr):
     rows = sample.to(tl.int64) * S + m
-    result = acc / total[:, None]
-    if GATED:
-        result *= tl.load(gate + rows * HEADS + head, mask=m < S, other=0.0)[:, None]
+    result = acc * (opening / total)[:, None]
     d = tl.arange(0, WIDTH)
     places = out + (rows[:, None] * HEADS + head) * WIDTH + d[None, :]
     tl.store(places, result.to(out.dtype.element_ty), mask=m[:, None] < S)
@@ -80,8 +79,6 @@ def _attention_kernel(
     q,
     k_tiles,
     v_tiles,
-    k,
-    v,
     gate,
     out,
     partial,
@@ -96,11 +93,15 @@ def _attention_kernel(
     far,
     own_start,
     scale,
+    ahead,
+    ahead_bytes,
+    also,
+    also_bytes,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    SHARES: tl.constexpr,
+    MOST_SHARES: tl.constexpr,
     GATED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
@@ -109,17 +110,15 @@ def _attention_kernel(
     head = tl.program_id(1) % HEADS
     share = tl.program_id(2)
     num_blocks = tl.cdiv(num_keys, BLOCK_N)
-    blocks = tl.cdiv(num_blocks, SHARES)
+    shares = tl.num_programs(2)
+    blocks = tl.cdiv(num_blocks, shares)
     start = share * blocks
     end = tl.minimum(start + blocks, num_blocks)
     if OVERLAP:
         begin()
-        if block == 0:
-            for index in range(start, end):
-                n = sample * T + tl.minimum(index * BLOCK_N + tl.arange(0, BLOCK_N), num_keys - 1)
-                place = (n.to(tl.int64) * HEADS + head) * WIDTH
-                fetch(k + place, 2 * WIDTH)
-                fetch(v + place, 2 * WIDTH)
+        index = (share * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + block
+        count = tl.num_programs(0) * tl.num_programs(1) * shares
+        fetch(ahead, ahead_bytes, also, also_bytes, index, count)
         ready()
     m = block * BLOCK_M + tl.arange(0, BLOCK_M)
     d = tl.arange(0, WIDTH)
@@ -127,6 +126,9 @@ def _attention_kernel(
     queries = tl.load(
         q + (rows[:, None] * HEADS + head) * WIDTH + d[None, :], mask=m[:, None] < S, other=0.0
     )
+    opening = tl.full([BLOCK_M], 1.0, dtype=tl.float32)
+    if GATED:
+        opening = tl.load(gate + rows * HEADS + head, mask=m < S, other=0.0)
     limit = tl.where(m < num_first, near, far)
     own = tl.where(own_start >= 0, own_start + m, -1)
     acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
@@ -143,39 +145,53 @@ def _attention_kernel(
         n = index * BLOCK_N + tl.arange(0, BLOCK_N)
         keys, values = k_tiles.load(place), v_tiles.load(place)
         acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, True)
-    if SHARES == 1:
-        _finish(acc, total, gate, out, sample, head, m, S, WIDTH, HEADS, GATED)
+    if MOST_SHARES == 1:
+        _finish(acc, total, opening, out, sample, head, m, S, WIDTH, HEADS)
     else:
         tile = tl.program_id(1) * tl.num_programs(0) + block
         r = tl.arange(0, BLOCK_M)
-        first = tile.to(tl.int64) * SHARES * BLOCK_M
+        first = tile.to(tl.int64) * shares * BLOCK_M
         mine = first + share * BLOCK_M + r
         tl.store(partial + mine[:, None] * WIDTH + d[None, :], acc)
         tl.store(tops + mine, top)
         tl.store(totals + mine, total)
         tl.debug_barrier()  # all of this share is written before its arrival is told
-        if tl.atomic_add(arrived + tile, 1, sem="acq_rel") == SHARES - 1:
-            for other in tl.static_range(SHARES):
-                top = tl.maximum(top, tl.load(tops + first + other * BLOCK_M + r, cache_modifier=".cg"))
+        if tl.atomic_add(arrived + tile, 1, sem="acq_rel") == shares - 1:
+            # Everything is asked for at once: a loop would wait for each share in turn.
+            each = tl.arange(0, MOST_SHARES)[:, None]
+            theirs = first + each * BLOCK_M + r[None, :]
+            all_tops = tl.load(tops + theirs, mask=each < shares, other=float("-inf"), cache_modifier=".cg")
+            all_totals = tl.load(totals + theirs, mask=each < shares, other=0.0, cache_modifier=".cg")
+            top = tl.max(all_tops, axis=0)
+            total = tl.sum(all_totals * tl.exp2(all_tops - top[None, :]), axis=0)
             acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
-            total = tl.zeros([BLOCK_M], dtype=tl.float32)
-            for other in range(SHARES):
-                theirs = first + other * BLOCK_M + r
-                weight = tl.exp2(tl.load(tops + theirs, cache_modifier=".cg") - top)
-                part = tl.load(partial + theirs[:, None] * WIDTH + d[None, :], cache_modifier=".cg")
+            for other in tl.static_range(MOST_SHARES):
+                places = first + other * BLOCK_M + r
+                there = (r < BLOCK_M) & (other < shares)
+                weight = tl.exp2(tl.load(tops + places, mask=there, other=float("-inf"), cache_modifier=".cg") - top)
+                rows_of = partial + places[:, None] * WIDTH + d[None, :]
+                part = tl.load(rows_of, mask=there[:, None], other=0.0, cache_modifier=".cg")
                 acc += part * weight[:, None]
-                total += tl.load(totals + theirs, cache_modifier=".cg") * weight
             tl.store(arrived + tile, 0)
-            _finish(acc, total, gate, out, sample, head, m, S, WIDTH, HEADS, GATED)
+            _finish(acc, total, opening, out, sample, head, m, S, WIDTH, HEADS)
 
 
-def best_cut(num_queries: int, num_keys: int, num_heads: int) -> Cut:
-    """What was fastest on an H200 for such attention (``benchmarks/kernels.py``)."""
-    if num_queries > 160:
-        return Cut(queries=128, keys=64, warps=8, stages=3)
-    queries = min(64, max(16, triton.next_power_of_2(num_queries)))
-    tiles = num_heads * triton.cdiv(num_queries, queries)
-    return Cut(queries=queries, keys=64, shares=max(1, min(160 // tiles, num_keys // 128)), stages=3)
+FEW = (16, 32, 160)
+LONG = 768
+MEASURED: dict[tuple[int, bool], Cut] = {}
+"""Fastest on an H200 (``benchmarks/kernels.py``) by queries rounded up to one of ``FEW``, and more than ``LONG`` keys."""
+
+
+def best_cut(num_queries: int, num_keys: int, tiles_a_block: int) -> Cut:
+    """What was measured for such attention, or a guess from it."""
+    few = next((most for most in FEW if num_queries <= most), 0)
+    if (few, num_keys > LONG) in MEASURED:
+        return MEASURED[few, num_keys > LONG]
+    if not few:
+        return Cut(queries=128, keys=128, warps=8)
+    queries = min(64, few)
+    tiles = tiles_a_block * triton.cdiv(num_queries, queries)
+    return Cut(queries=queries, keys=64, shares=max(1, min(8, 160 // tiles, num_keys // 256)), stages=3)
 
 
 def attention_of(
@@ -186,6 +202,7 @@ def attention_of(
     sight: Sight,
     arrived: Int32[Tensor, " n"],
     cut: Cut | None = None,
+    ahead: Sequence[Tensor] = (),
 ) -> Float[Tensor, "M i"]:
     """Softmax attention, each head's result scaled by its gate; ``arrived`` is all zeros, and is left so."""
     batch, length, heads, width = k.shape
@@ -204,8 +221,6 @@ def attention_of(
         q,
         TensorDescriptor.from_tensor(k.view(-1, heads * width), [cut.keys, width]),
         TensorDescriptor.from_tensor(v.view(-1, heads * width), [cut.keys, width]),
-        k,
-        v,
         gate,
         out,
         partial,
@@ -224,10 +239,10 @@ def attention_of(
         WIDTH=width,
         BLOCK_M=cut.queries,
         BLOCK_N=cut.keys,
-        SHARES=cut.shares,
+        MOST_SHARES=triton.next_power_of_2(cut.shares),
         GATED=gate is not None,
         num_warps=cut.warps,
         num_stages=cut.stages,
-        **launch.options(),
+        **launch.options(ahead),
     )
     return out

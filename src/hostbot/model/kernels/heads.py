@@ -8,6 +8,8 @@ i = h d.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -15,24 +17,19 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot.model.kernels import launch
-from hostbot.model.kernels.launch import begin, ready
+from hostbot.model.kernels.launch import begin, fetch, ready
 
 
 @triton.jit
-def _summed(shares, bias, row, offset, column, mask, num_shares, stride_share, N):
-    value = tl.load(bias + offset + column, mask=mask, other=0.0).to(tl.float32)
-    for share in range(num_shares):
+def _added(value, shares, row, offset, column, mask, stride_share, N, SHARES: tl.constexpr):
+    for share in tl.static_range(SHARES):
         place = shares + share * stride_share + row * N + offset + column
         value += tl.load(place, mask=mask, other=0.0).to(tl.float32)
     return value
 
 
 @triton.jit
-def _turned(value, rope, token, INNER: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    pair = tl.arange(0, BLOCK // 2)
-    angle = rope + token * WIDTH + 2 * (pair % (WIDTH // 2))
-    cos = tl.load(angle, mask=2 * pair < INNER, other=0.0)
-    sin = tl.load(angle + 1, mask=2 * pair < INNER, other=0.0)
+def _turned(value, cos, sin, BLOCK: tl.constexpr):
     even, odd = tl.split(tl.reshape(value, (BLOCK // 2, 2)))
     return tl.reshape(tl.join(even * cos - odd * sin, even * sin + odd * cos), (BLOCK,))
 
@@ -48,13 +45,17 @@ def _heads_kernel(
     keys,
     values,
     gates,
-    num_shares,
     stride_share,
     N,
     num_tokens,
     stride_batch,
     stride_token,
     eps,
+    ahead,
+    ahead_bytes,
+    also,
+    also_bytes,
+    SHARES: tl.constexpr,
     INNER: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -67,24 +68,33 @@ def _heads_kernel(
 ):
     if OVERLAP:
         begin()
-        ready()
+        index = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+        fetch(ahead, ahead_bytes, also, also_bytes, index, tl.num_programs(0) * tl.num_programs(1))
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     token = row % num_tokens
     column = tl.arange(0, BLOCK)
     mask = column < INNER
-    value = _summed(shares, bias, row, part * INNER, column, mask, num_shares, stride_share, N)
     kind = part
     if not HAS_QUERIES:
         kind += 1
+    value = tl.load(bias + part * INNER + column, mask=mask, other=0.0).to(tl.float32)
+    weight = weight_q
+    if kind == 1:
+        weight = weight_k
+    scale = tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
+    if ROPE:
+        pair = tl.arange(0, BLOCK // 2)
+        angle = rope + token * WIDTH + 2 * (pair % (WIDTH // 2))
+        cos = tl.load(angle, mask=2 * pair < INNER, other=0.0)
+        sin = tl.load(angle + 1, mask=2 * pair < INNER, other=0.0)
+    if OVERLAP:
+        ready()
+    value = _added(value, shares, row, part * INNER, column, mask, stride_share, N, SHARES)
     if kind < 2:
-        weight = weight_q
-        if kind == 1:
-            weight = weight_k
-        value *= tl.rsqrt(tl.sum(value * value, axis=0) / INNER + eps)
-        value *= tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
+        value *= tl.rsqrt(tl.sum(value * value, axis=0) / INNER + eps) * scale
         if ROPE:
-            value = _turned(value, rope, token, INNER, BLOCK, WIDTH)
+            value = _turned(value, cos, sin, BLOCK)
     if HAS_QUERIES:
         if kind == 0:
             tl.store(queries + row * INNER + column, value.to(queries.dtype.element_ty), mask=mask)
@@ -97,7 +107,8 @@ def _heads_kernel(
     if HAS_QUERIES and HAS_CACHE:
         if kind == 2:
             head = tl.arange(0, HEADS_BLOCK)
-            logit = _summed(shares, bias, row, 3 * INNER, head, head < HEADS, num_shares, stride_share, N)
+            logit = tl.load(bias + 3 * INNER + head, mask=head < HEADS, other=0.0).to(tl.float32)
+            logit = _added(logit, shares, row, 3 * INNER, head, head < HEADS, stride_share, N, SHARES)
             tl.store(gates + row * HEADS + head, tl.sigmoid(logit), mask=head < HEADS)
 
 
@@ -111,6 +122,7 @@ def place_heads(
     heads: tuple[int, int],
     num_tokens: int,
     eps: float,
+    ahead: Sequence[Tensor] = (),
 ) -> tuple[Float[Tensor, "M i"] | None, Float32[Tensor, "M h"] | None]:
     """Queries (normed over all heads, turned) and head gates; keys (likewise) and values go into ``cache``.
 
@@ -135,13 +147,13 @@ def place_heads(
         keys,
         values,
         gates,
-        num_shares,
         shares.stride(0),
         outputs,
         num_tokens,
         keys.stride(0) if keys is not None else 0,
         keys.stride(1) if keys is not None else 0,
         eps,
+        SHARES=num_shares,
         INNER=inner,
         BLOCK=triton.next_power_of_2(inner),
         WIDTH=width,
@@ -151,6 +163,6 @@ def place_heads(
         HAS_CACHE=keys is not None,
         ROPE=rope is not None,
         num_warps=8 if inner > 1024 else 4,
-        **launch.options(),
+        **launch.options(ahead),
     )
     return queries, gates

@@ -7,6 +7,7 @@ Legend: M rows (B samples of S tokens), P shares of a product, w width, G runs o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot.model.kernels import launch
-from hostbot.model.kernels.launch import begin, ready
+from hostbot.model.kernels.launch import begin, fetch, ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +71,18 @@ def _norm_kernel(
     shift,
     shift_level,
     out,
-    num_shares,
     stride_share,
     stride_level,
     num_tokens,
     num_first,
     eps,
+    ahead,
+    ahead_bytes,
+    also,
+    also_bytes,
+    SHARES: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
-    ADD: tl.constexpr,
     GATED: tl.constexpr,
     NORM: tl.constexpr,
     MODULATED: tl.constexpr,
@@ -86,12 +90,13 @@ def _norm_kernel(
 ):
     if OVERLAP:
         begin()
+        fetch(ahead, ahead_bytes, also, also_bytes, tl.program_id(0), tl.num_programs(0))
     row = tl.program_id(0).to(tl.int64)
     run = (row % num_tokens >= num_first).to(tl.int32)
     column = tl.arange(0, BLOCK)
     mask = column < WIDTH
     # Nothing before ``ready`` depends on the kernel before: weights and levels are fixed for the pass.
-    if ADD:
+    if SHARES > 0:
         added = tl.load(bias + column, mask=mask, other=0.0).to(tl.float32)
         if GATED:
             opening = _row(gate, gate_level, stride_level, run, column, mask)
@@ -105,8 +110,8 @@ def _norm_kernel(
     if OVERLAP:
         ready()
     tokens = tl.load(x + row * WIDTH + column, mask=mask, other=0.0)
-    if ADD:
-        for share in range(num_shares):
+    if SHARES > 0:
+        for share in tl.static_range(SHARES):
             part = tl.load(shares + share * stride_share + row * WIDTH + column, mask=mask, other=0.0)
             added += part.to(tl.float32)
         if GATED:
@@ -128,6 +133,7 @@ def add_and_norm(
     num_first: int,
     eps: float,
     dtype: torch.dtype,
+    ahead: Sequence[Tensor] = (),
 ) -> Float[Tensor, "M w"]:
     """Add to ``x`` in place, then norm it; of every ``num_tokens`` rows the first ``num_first`` are run 0."""
     rows, width = x.shape
@@ -151,19 +157,18 @@ def add_and_norm(
         shift,
         levels[1],
         out,
-        len(addend.shares) if addend is not None else 0,
         addend.shares.stride(0) if addend is not None else 0,
         level.stride(0) if level is not None else 0,
         num_tokens,
         num_first,
         eps,
+        SHARES=len(addend.shares) if addend is not None else 0,
         WIDTH=width,
         BLOCK=triton.next_power_of_2(width),
-        ADD=addend is not None,
         GATED=gate is not None,
         NORM=norm is not None,
         MODULATED=modulated,
         num_warps=8 if width > 1024 else 4,
-        **launch.options(),
+        **launch.options(ahead),
     )
     return out

@@ -11,12 +11,13 @@ and their sums are left for whoever reads the result to add up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Float32
+from jaxtyping import Float
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -25,9 +26,6 @@ from hostbot.model.kernels.launch import begin, fetch, ready
 
 MOST_ROWS = 160
 """Above this many rows arithmetic, not reading, takes the time, and the library's product is as good."""
-FETCHED_AHEAD = 24 * 2**20
-"""Bytes of a weight asked for before the inputs are there: what a second-level cache holds besides its other load."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
@@ -61,18 +59,20 @@ def _product_kernel(
     low_x,
     high_x,
     weight_tiles,
-    weight,
     bias,
     out,
     M,
     N,
     K,
+    ahead,
+    ahead_bytes,
+    also,
+    also_bytes,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     LOW: tl.constexpr,
     HIGH: tl.constexpr,
     GELU: tl.constexpr,
-    AHEAD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     first_n = tl.program_id(0) * BLOCK_N
@@ -83,11 +83,6 @@ def _product_kernel(
     end = tl.minimum(start + steps, num_steps)
     if OVERLAP:
         begin()
-        n = tl.minimum(first_n + tl.arange(0, BLOCK_N), N - 1)
-        most = AHEAD // (N * tl.num_programs(1)) // 16 * 8
-        length = tl.minimum(tl.minimum((end - start) * BLOCK_K, K - start * BLOCK_K), most)
-        if length > 0:
-            fetch(weight + n.to(tl.int64) * K + start * BLOCK_K, length * 2)
         ready()
     low = tl.zeros([BLOCK_N, LOW], dtype=tl.float32)
     if HIGH > 0:
@@ -98,6 +93,9 @@ def _product_kernel(
         low = tl.dot(w, low_x.load([0, k]).T, low)
         if HIGH > 0:
             high = tl.dot(w, high_x.load([LOW, k]).T, high)
+    if OVERLAP:  # not earlier: what is fetched must outlast the weights that stream through the cache until then
+        index = share * tl.num_programs(0) + tl.program_id(0)
+        fetch(ahead, ahead_bytes, also, also_bytes, index, tl.num_programs(0) * tl.num_programs(1))
     out += share.to(tl.int64) * M * N
     _store(low, bias, out, first_n, 0, M, N, LOW, BLOCK_N, GELU)
     if HIGH > 0:
@@ -117,6 +115,7 @@ def tiled(
     tiling: Tiling,
     out: Float[Tensor, "P M N"],
     gelu_bias: Float[Tensor, " N"] | None = None,
+    ahead: Sequence[Tensor] = (),
 ) -> None:
     """The product of up to ``MOST_ROWS`` rows, cut as told; with ``gelu_bias``, GELU (tanh) of it plus the bias."""
     (rows, inputs), outputs = x.shape, weight.shape[0]
@@ -126,7 +125,6 @@ def tiled(
         TensorDescriptor.from_tensor(x, [low, block]),
         TensorDescriptor.from_tensor(x, [high or low, block]),
         TensorDescriptor.from_tensor(weight, [tiling.outputs, block]),
-        weight,
         gelu_bias,
         out,
         rows,
@@ -137,42 +135,54 @@ def tiled(
         LOW=low,
         HIGH=high,
         GELU=gelu_bias is not None,
-        AHEAD=FETCHED_AHEAD,
         num_warps=tiling.warps,
         num_stages=tiling.stages,
-        **launch.options(),
+        **launch.options(ahead),
     )
 
 
-def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling:
-    """What was fastest on an H200 for a product like this one (``benchmarks/kernels.py``)."""
-    if rows > 32:
-        tiling = Tiling(outputs=128, inputs=64, warps=8, stages=4)
-    else:
-        tiling = Tiling(outputs=64, inputs=128, warps=4, stages=4)
-    tiles = triton.cdiv(outputs, tiling.outputs)
-    shares = max(1, min(144 // tiles, inputs // 256)) if may_share else 1
-    return Tiling(**{**vars(tiling), "shares": shares})
+MEASURED: dict[tuple[int, int, int], Tiling | int] = {}
+"""Fastest on an H200 (``benchmarks/kernels.py``) by rows rounded up, N and K; a number: the library's, in shares."""
 
 
-def shares_of_product(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"]) -> Float32[Tensor, "P M N"]:
-    """``x @ weight.T`` in float32 as one or more addends; whoever reads them adds them up, and the bias."""
-    rows, outputs = len(x), len(weight)
-    if rows > MOST_ROWS:
-        return torch.mm(x, weight.T, out_dtype=torch.float32)[None]
-    tiling = best_tiling(rows, outputs, x.shape[1], may_share=True)
-    out = x.new_empty(tiling.shares, rows, outputs, dtype=torch.float32)
-    tiled(x, weight, tiling, out)
+def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling | int:
+    """What was measured for such a product, or a guess from it."""
+    key = sum(_widths(rows)), outputs, inputs
+    if rows > MOST_ROWS or key in MEASURED:
+        return MEASURED.get(key, 1)
+    block = Tiling(outputs=128, inputs=64, warps=8) if rows > 32 else Tiling(outputs=64, inputs=128)
+    tiles = triton.cdiv(outputs, block.outputs)
+    shares = max(1, min(132 // tiles, inputs // 512)) if may_share else 1
+    return replace(block, shares=shares)
+
+
+def _library_shares(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], shares: int) -> Float[Tensor, "P M N"]:
+    """The library's product as a batch of products over shares of K: enough tiles, and no kernel to add them up."""
+    if shares == 1:
+        return torch.mm(x, weight.T)[None]
+    cut_x, cut_weight = (y.unflatten(1, (shares, -1)).transpose(0, 1) for y in (x, weight))
+    return torch.bmm(cut_x, cut_weight.mT, out_dtype=torch.float32)
+
+
+def shares_of_product(
+    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], ahead: Sequence[Tensor] = ()
+) -> Float[Tensor, "P M N"]:
+    """``x @ weight.T`` as one or more addends; whoever reads them adds them up, and the bias."""
+    tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=True)
+    if isinstance(tiling, int):
+        return _library_shares(x, weight, tiling)
+    out = x.new_empty(tiling.shares, len(x), len(weight), dtype=torch.float32)
+    tiled(x, weight, tiling, out, ahead=ahead)
     return out
 
 
 def gelu_product(
-    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"]
+    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"], ahead: Sequence[Tensor] = ()
 ) -> Float[Tensor, "M N"]:
     """GELU (tanh) of a linear layer, in the inputs' type."""
-    rows, outputs = len(x), len(weight)
-    if rows > MOST_ROWS:
+    tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=False)
+    if isinstance(tiling, int):
         return torch.ops.aten._addmm_activation(bias, x, weight.T, use_gelu=True)
-    out = x.new_empty(1, rows, outputs)
-    tiled(x, weight, best_tiling(rows, outputs, x.shape[1], may_share=False), out, bias)
+    out = x.new_empty(1, len(x), len(weight))
+    tiled(x, weight, tiling, out, bias, ahead)
     return out[0]
