@@ -8,7 +8,8 @@ place and attends to the buffer up to their end, so a noisy target lies where it
 nothing is ever masked, concatenated or grown. On CUDA each stage is one graph over static shapes.
 
 Stages: ``demo`` when the window moved (it may run while the robot still moves), ``observation`` with the
-first localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, ``a``.
+first localisation step (or both in one, ``demo_observation``), ``p``, ``o`` with the clean localisation,
+``clean_o``, ``a``.
 """
 
 # mypy: allow-untyped-calls
@@ -16,6 +17,7 @@ first localisation step, ``p``, ``o`` with the clean localisation, ``clean_o``, 
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -56,6 +58,7 @@ class Cascade:
                 "ask of it what it was not trained for"
             )
         self.device = next(model.parameters()).device
+        self._codec = copy.deepcopy(model.localisation).float()  # it computes in float32: cast its weights once
         self._layer: Callable[..., Tensor] = stage_layer
         if self.config.compile != "off":
             self._layer = torch.compile(stage_layer, dynamic=False, fullgraph=True, mode=self.config.compile)
@@ -65,6 +68,7 @@ class Cascade:
         self._stages: dict[tuple[int, ...] | None, dict[str, Stage]] = {}
         self._views: tuple[int, ...] | None = None
         self._num_demo = 0
+        self._unwatched = False
         self._instructed = False
         with torch.inference_mode():
             self._allocate()
@@ -145,16 +149,18 @@ class Cascade:
         demo: Float[Tensor, "B C F H W"] | None,
         views: tuple[int, ...] | None = None,
         timed: bool = False,
+        now: bool = True,
     ) -> float:
         """Cache a demonstration window, or take the last one away; returns milliseconds if ``timed``.
 
-        ``views`` are those the demonstration has (``None``: all); the others' tokens do not exist.
+        ``views`` are those the demonstration has (``None``: all); the others' tokens do not exist. With ``now`` off
+        the window rides in the next cycle's observation pass: less work in all, but none of it done ahead.
         """
         if not self._instructed:
             raise BadInput("give the instruction (an empty one will do) before the demonstration")
         grid = self.model.config.grid
         if demo is None:
-            self._views, self._num_demo = (), 0
+            self._views, self._num_demo, self._unwatched = (), 0, False
             return 0.0
         if views is not None and not (set(views) <= set(range(grid.num_views)) and views):
             raise BadInput(f"views {views} are not among 0..{grid.num_views - 1}")
@@ -162,7 +168,8 @@ class Cascade:
         self._views = tuple(range(grid.num_views)) if views is None else tuple(sorted(set(views)))
         self._num_demo = grid.demo_latents * len(self._views) * grid.view_tokens
         self._demo.copy_(demo)
-        return self._run(["demo"], timed)["demo"]
+        self._unwatched = not now
+        return self._run(["demo"], timed)["demo"] if now else 0.0
 
     # One cycle ----------------------------------------------------------------------------------------
 
@@ -198,7 +205,9 @@ class Cascade:
         self._noise_o.copy_(patchify(noise.o, grid.patch))
         self._noise_a.copy_(noise.a)
         middle = ["clean_p"] if self.config.skip_future else ["o", "clean_o"]
-        timing = self._run(["observation", "p", *middle, "a"], timed)
+        first = "demo_observation" if self._unwatched else "observation"
+        timing = self._run([first, "p", *middle, "a"], timed)
+        self._unwatched = False
         return CascadeOutput(
             p=self._p.clone(),
             p_samples=self._p_samples.clone(),
@@ -244,7 +253,11 @@ class Cascade:
         future = context + 1 + grid.future_latents * grid.frame_tokens
         functions = {"observation": self._observe(num_demo), "p": self._no_place}
         if num_demo:
-            functions |= {"demo": self._see_demo(num_demo), "p": self._localise(context)}
+            functions |= {
+                "demo": self._see_demo(num_demo),
+                "demo_observation": self._observe(num_demo, with_demo=True),
+                "p": self._localise(context),
+            }
         if self.config.skip_future:
             functions |= {"clean_p": self._place_p(context), "a": self._decide(context + 1)}
         else:
@@ -308,34 +321,31 @@ class Cascade:
     def _discard(_: Tensor) -> None:
         """A prefill's result is what it left in the cache."""
 
-    def _localisation_stream(self, start: int, observation: bool) -> StageStream:
-        """Samples side by side: each sees the context and itself; with ``observation`` that comes first."""
+    def _localisation_stream(self, start: int, before: Sequence[Float32[Tensor, "S d/2 2"]]) -> StageStream:
+        """Samples side by side, each seeing the context and itself, after runs of tokens with these positions."""
         num = self.config.num_localisations
-        ropes = [self.model.observation_rope()] if observation else []
-        ropes.append(self.model.localisation_rope().expand(num, -1, -1))
-        stream = self._stream(start, ropes, wanted="last")
-        if num == 1:
-            return stream
+        stream = self._stream(start, [*before, self.model.localisation_rope().expand(num, -1, -1)], wanted="last")
         context = torch.ones(num, stream.ends[-1] - num, dtype=torch.bool)
         mask = torch.cat([context, torch.eye(num, dtype=torch.bool)], dim=1)[None, None]
-        return replace(stream, mask=mask.to(self.device))
+        return stream if num == 1 and len(before) < 2 else replace(stream, mask=mask.to(self.device))
 
-    def _observe(self, start: int) -> Callable[[], None]:
+    def _observe(self, num_demo: int, with_demo: bool = False) -> Callable[[], None]:
         """Cache the state's cross-attention keys and the observation; take the first localisation step."""
-        stream, model, sigmas = (
-            self._localisation_stream(start, observation=True),
-            self.model,
-            self._sigmas["p"],
-        )
+        model, sigmas, views = self.model, self._sigmas["p"], self._views
+        before, mod = [model.observation_rope()], self._mod_first_p
+        if with_demo:
+            before, mod = [model.demo_rope(views), *before], torch.cat([self._mod_clean, mod], dim=1)
+        stream = self._localisation_stream(0 if with_demo else num_demo, before)
+        stream = replace(stream, num_blind=num_demo if with_demo else 0)
 
         def run() -> None:
             state = model.proprio.in_float32(self._proprio)[:, None].to(model.video.dtype)
             for expert, keys in ((model.video, self._video_keys), (model.action, self._action_keys)):
                 self._cache_state(expert, expert.text(state), keys[:, :, :, -1:])
-            seen = model.frame_tokens(self._observation, 1, "observation")
-            x = torch.cat([seen, model.localisation.encode(self._noise_p)], dim=1)
-            x = self._video(x, stream, self._mod_first_p)
-            velocity = model.localisation.decode(x)
+            seen = [model.demo_tokens(self._demo, views)] if with_demo else []
+            seen.append(model.frame_tokens(self._observation, 1, "observation"))
+            x = torch.cat([*seen, self._codec.encode(self._noise_p)], dim=1)
+            velocity = self._codec.decode(self._video(x, stream, mod))
             self._p_samples.copy_(flow.euler(self._noise_p, velocity, sigmas[0], sigmas[1]))
 
         return run
@@ -353,11 +363,7 @@ class Cascade:
 
     def _localise(self, start: int) -> Callable[[], None]:
         """The other localisation steps, and what the samples say together."""
-        stream, codec, sigmas = (
-            self._localisation_stream(start, False),
-            self.model.localisation,
-            self._sigmas["p"],
-        )
+        stream, codec, sigmas = self._localisation_stream(start, []), self._codec, self._sigmas["p"]
 
         def run() -> None:
             state = self._p_samples
@@ -380,7 +386,7 @@ class Cascade:
 
     def _place_p(self, start: int) -> Callable[[], None]:
         stream = self._stream(start, [self.model.localisation_rope()], wanted="none")
-        encode = self.model.localisation.encode
+        encode = self._codec.encode
         return lambda: self._discard(self._video(encode(self._p[:, None]), stream, self._mod_clean))
 
     def _foresee(self, start: int) -> Callable[[], None]:
@@ -394,7 +400,7 @@ class Cascade:
             for i in range(self.config.steps_o):
                 x = model.video.embed(state)
                 if i == 0:
-                    x = torch.cat([model.localisation.encode(self._p[:, None]), x], dim=1)
+                    x = torch.cat([self._codec.encode(self._p[:, None]), x], dim=1)
                     x = self._video(x, both, self._mod_first_o)
                 else:
                     x = self._video(x, alone, self._mod_o[i])
