@@ -33,11 +33,12 @@ def error(x, y):
 
 
 @pytest.mark.parametrize("rows", [1, 8, 32, 147, 155, 160])
-@pytest.mark.parametrize("shares", [1, 3])
-def test_products(rows, shares):
+@pytest.mark.parametrize(("shares", "early"), [(1, 0), (3, 0), (1, 128), (2, 64)])
+def test_products(rows, shares, early):
     x, weight = normal(rows, 200), normal(96, 200, seed=1) / 14
     out = torch.full((shares, rows, 96), torch.nan, device=DEVICE)
-    tiled(x, weight, Tiling(outputs=64, inputs=64, shares=shares), out)
+    tiling = Tiling(outputs=64, inputs=64, shares=shares, early=early if rows <= 128 else 0)
+    tiled(x, weight, tiling, out)
     assert error(out.sum(0), x.double() @ weight.double().T) < 1e-5
     assert error(shares_of_product(x, weight).sum(0), x.double() @ weight.double().T) < 1e-5
 
@@ -119,22 +120,32 @@ def test_parts_of_heads():
     assert error(values.flatten(2)[0], made[:, 32:]) < 4e-3
 
 
-@pytest.mark.parametrize("cut", [Cut(queries=16, keys=16), Cut(queries=16, keys=16, shares=4), Cut(queries=64, keys=32, shares=3)])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        Cut(queries=16, keys=16),
+        Cut(queries=16, keys=16, fixed_shares=3),
+        Cut(queries=64, keys=32, fixed_shares=2),
+        Cut(queries=16, keys=64, fixed_shares=9),
+    ],
+)
 @pytest.mark.parametrize(
     ("queries", "sight"),
     [
         (21, Sight(near=0, far=70)),
-        (21, Sight(near=44, far=70, num_first=5)),
-        (21, Sight(near=50, far=40, num_first=4, own=36)),
-        (8, Sight(near=0, far=33, own=33)),
+        (21, Sight(near=0, far=70, fixed=70)),
+        (21, Sight(near=69, far=70, fixed=70, num_first=7)),
+        (21, Sight(near=49, far=70, fixed=49)),
+        (21, Sight(near=50, far=70, fixed=49, num_first=1)),
+        (21, Sight(near=50, far=40, num_first=4, own=36, fixed=30)),
+        (8, Sight(near=0, far=33, own=33, fixed=33)),
+        (8, Sight(near=0, far=33, own=33, fixed=20)),
     ],
 )
 def test_attention(cut, queries, sight):
     batch, heads, width, length = 2, 3, 32, 80
     k, v = (normal(batch, length, heads, width, seed=i) for i in range(2))
     q, gate = normal(batch * queries, heads * width, seed=3), normal(batch * queries, heads, dtype=torch.float32)
-    arrived = torch.zeros(64, device=DEVICE, dtype=torch.int32)
-    out = attention_of(q, k, v, gate, sight, arrived, cut)
     m, n = torch.arange(queries, device=DEVICE)[:, None], torch.arange(length, device=DEVICE)[None]
     seen = n < torch.where(m < sight.num_first, sight.near, sight.far)
     if sight.own >= 0:
@@ -142,7 +153,6 @@ def test_attention(cut, queries, sight):
     split = q.unflatten(0, (batch, queries)).unflatten(-1, (heads, width))
     q64, k64, v64 = (y.double().transpose(1, 2) for y in (split, k, v))
     expected = F.scaled_dot_product_attention(q64, k64, v64, attn_mask=seen).transpose(1, 2).flatten(0, 1)
-    assert error(out, (expected * gate.double()[..., None]).flatten(1)) < 5e-3
-    assert (arrived == 0).all()
-    again = attention_of(q, k, v, None, sight, arrived, cut)
-    assert error(again, expected.flatten(1)) < 5e-3
+    assert error(attention_of(q, k, v, None, sight, cut), expected.flatten(1)) < 5e-3
+    gated = attention_of(q, k, v, gate, sight, cut)
+    assert error(gated, (expected * gate.double()[..., None]).flatten(1)) < 5e-3

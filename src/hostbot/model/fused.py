@@ -3,18 +3,17 @@
 Legend: B batch, S tokens, M = B S rows, G time groups, T cache length, L context tokens, N layers, h heads, d head
 width, w expert width, i = h d.
 
-Thirteen kernels a layer: six products, two attentions, three norms that first add a product to the tokens, and two
-that put queries, keys and values in their places. Between products numbers stay float32, so that fewer are rounded
-than in plain torch.
+Thirteen kernels a layer, and one or two that combine an attention's shares: six products, two attentions, three norms
+that first add a product to the tokens, and two that put queries, keys and values in their places. Between products
+numbers stay float32, so that fewer are rounded than in plain torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot.model.experts import Block, Expert, Modulation
@@ -25,7 +24,7 @@ from hostbot.model.kernels.product import gelu_product, shares_of_product
 from hostbot.model.mot import StageStream
 
 OWN_PRODUCTS = 32
-"""Up to this many rows all products are our own (beyond, the library shares its rows between multiprocessors)."""
+"""Up to this many rows a product of ours reads its weight early, and nothing is to be fetched for it."""
 Cache = tuple[Float[Tensor, "B T h d"], Float[Tensor, "B T h d"]]
 
 
@@ -37,11 +36,10 @@ def fused_pass(
     keys: Float[Tensor, "N B T h d"],
     values: Float[Tensor, "N B T h d"],
     context: Float[Tensor, "N 2 B L h d"],
-    arrived: Int32[Tensor, " n"],
 ) -> Float32[Tensor, "B S2 w"]:
     """All layers of one pass; ``x`` is used up."""
-    batch, last = len(x), len(expert.blocks) - 1
-    rows, addend = x.flatten(0, 1), None
+    batch, last, many = len(x), len(expert.blocks) - 1, x.shape[0] * x.shape[1] > OWN_PRODUCTS
+    rows, addend, fixed = x.flatten(0, 1), None, stream.start
     for index in range(len(expert.blocks)):
         block, cache = expert.layer(index), (keys[index], values[index])
         q, gates = _project(block, rows, addend, stream, mod, cache)
@@ -50,9 +48,9 @@ def fused_pass(
         if index == last and stream.wanted == "last":
             rows, q, gates = (_last_run(y, batch, stream) for y in (rows, q, gates))
             stream, mod = _narrowed(stream), mod[:, -1:]
-        attended = attention_of(q, *cache, gates, sight_of(stream), arrived, ahead=[block.out.weight])
-        after = [] if index == last else [expert.layer(index + 1).qkvg.weight]
-        addend = _finish(block, rows, attended, stream, mod, context[index], arrived, after)
+        sight = replace(sight_of(stream), fixed=fixed)
+        attended = attention_of(q, *cache, gates, sight, ahead=block.cross_q.weight if many else None)
+        addend = _finish(block, rows, attended, stream, mod, context[index])
     add_and_norm(rows, addend, None, *_runs(stream), expert.config.eps, q.dtype)
     return rows.unflatten(0, (batch, -1))
 
@@ -93,12 +91,10 @@ def _project(
 ) -> tuple[Float[Tensor, "M i"], Float32[Tensor, "M h"]]:
     norm = Modulated(shift=_row(block, mod, 0), scale=_row(block, mod, 1))
     (num_tokens, num_first), dtype = _runs(stream), block.qkvg.weight.dtype
-    by_product, by_reader = _fetched_by(rows, [block.qkvg.weight])
-    normed = add_and_norm(rows, addend, norm, num_tokens, num_first, block.eps, dtype, by_reader)
-    by_product, by_reader = _fetched_by(rows, [y[0, : stream.start] for y in cache])
+    normed = add_and_norm(rows, addend, norm, num_tokens, num_first, block.eps, dtype)
     places = slice(stream.start, stream.start + num_tokens)
     q, gates = place_heads(
-        shares_of_product(normed, block.qkvg.weight, by_product),
+        shares_of_product(normed, block.qkvg.weight),
         block.qkvg.bias,
         block.norm_q.weight,
         block.norm_k.weight,
@@ -107,7 +103,6 @@ def _project(
         block.heads,
         num_tokens,
         block.eps,
-        by_reader,
     )
     assert q is not None
     assert gates is not None
@@ -121,42 +116,28 @@ def _finish(
     stream: StageStream,
     mod: Modulation,
     context: Float[Tensor, "2 B L h d"],
-    arrived: Int32[Tensor, " n"],
-    after: Sequence[Tensor],
 ) -> Addend:
     """Everything after a layer's joint attention; what its last product adds is left to the next layer's norm."""
-    runs, dtype = _runs(stream), attended.dtype
-    by_product, by_reader = _fetched_by(rows, [block.cross_q.weight])
-    out = _addend(attended, block.out, _row(block, mod, 2), by_product)
+    runs, dtype, length = _runs(stream), attended.dtype, context.shape[2]
+    out = _addend(attended, block.out, _row(block, mod, 2))
     affine = Affine(weight=block.norm_cross.weight, bias=block.norm_cross.bias)
-    normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype, by_reader)
-    by_product, by_reader = _fetched_by(rows, [context[0, 0], context[1, 0]])
-    shares, bias = shares_of_product(normed, block.cross_q.weight, by_product), block.cross_q.bias
-    norm_q = block.cross_norm_q.weight
-    q, _ = place_heads(shares, bias, norm_q, None, None, None, block.heads, runs[0], block.eps, by_reader)
-    assert q is not None
-    length = context.shape[2]
-    sight = Sight(near=length - 1, far=length, num_first=stream.num_blind)
-    attended = attention_of(
-        q, context[0], context[1], None, sight, arrived, ahead=[block.cross_out.weight]
+    ahead = block.cross_out.weight if len(rows) > OWN_PRODUCTS else None
+    normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype, ahead)
+    shares, norm_q = shares_of_product(normed, block.cross_q.weight), block.cross_norm_q.weight
+    q, _ = place_heads(
+        shares, block.cross_q.bias, norm_q, None, None, None, block.heads, runs[0], block.eps
     )
-    by_product, by_reader = _fetched_by(rows, [block.ffn_in.weight])
-    cross = _addend(attended, block.cross_out, None, by_product)
+    assert q is not None
+    sight = Sight(near=length - 1, far=length, num_first=stream.num_blind, fixed=length)
+    cross = _addend(attention_of(q, context[0], context[1], None, sight), block.cross_out, None)
     norm = Modulated(shift=_row(block, mod, 3), scale=_row(block, mod, 4))
-    normed = add_and_norm(rows, cross, norm, *runs, block.eps, dtype, by_reader)
-    hidden = gelu_product(normed, block.ffn_in.weight, block.ffn_in.bias, [block.ffn_out.weight])
-    return _addend(hidden, block.ffn_out, _row(block, mod, 5), after)
+    normed = add_and_norm(rows, cross, norm, *runs, block.eps, dtype)
+    hidden = gelu_product(normed, block.ffn_in.weight, block.ffn_in.bias)
+    return _addend(hidden, block.ffn_out, _row(block, mod, 5))
 
 
-def _fetched_by(rows: Tensor, ahead: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Who asks for what comes after a product and its reader: our own product as it ends, or else the reader."""
-    return ((), ahead) if len(rows) > OWN_PRODUCTS else (ahead, ())
-
-
-def _addend(
-    x: Float[Tensor, "M i"], layer: torch.nn.Linear, gate: Row | None, ahead: Sequence[Tensor]
-) -> Addend:
-    return Addend(shares=shares_of_product(x, layer.weight, ahead), bias=layer.bias, gate=gate)
+def _addend(x: Float[Tensor, "M i"], layer: torch.nn.Linear, gate: Row | None) -> Addend:
+    return Addend(shares=shares_of_product(x, layer.weight), bias=layer.bias, gate=gate)
 
 
 def _row(block: Block, mod: Modulation, component: int) -> Row:

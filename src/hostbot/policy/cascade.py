@@ -87,8 +87,6 @@ class Cascade:
         def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(*shape, device=self.device, dtype=dtype)
 
-        most_tiles = batch * config.video.num_heads * -(-length // 16)
-        self._arrived = empty(most_tiles, dtype=torch.int32)  # the kernels' own count, always zero between them
         self._keys = empty(layers, batch, length, *heads, dtype=dtype)
         self._values = empty(layers, batch, length, *heads, dtype=dtype)
         num_context = config.text_length + 1
@@ -297,7 +295,7 @@ class Cascade:
         if self.fused:
             from hostbot.model.fused import fused_pass
 
-            return fused_pass(expert, x, stream, mod, self._keys, self._values, context, self._arrived)
+            return fused_pass(expert, x, stream, mod, self._keys, self._values, context)
         last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
             block = expert.layer(index)

@@ -1,8 +1,9 @@
 """Attention of few queries over many keys: keys are cut into shares, so that the whole card reads them.
 
-Legend: B samples, S queries, T keys, h heads, d head width.
+Legend: B samples, S queries, M = B S rows, T keys, P shares, h heads, d head width, i = h d.
 
-Whoever finishes a share last adds up all of them, in their order, so that results never depend on who that was.
+Shares of the keys that were there before the pass are read before the queries are there. Each share leaves its own
+softmax, not yet divided by its sum, and ``_combine_kernel`` puts them together (one share needs none of this).
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-calls
@@ -10,13 +11,12 @@ Whoever finishes a share last adds up all of them, in their order, so that resul
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import Float, Float32
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -33,11 +33,8 @@ class Sight:
     num_first: int = 0
     own: int = -1
     """Where the first query's own key lies, which it sees in any case, as the next does the next; -1: no such key."""
-
-    @property
-    def num_keys(self) -> int:
-        """Keys that somebody may see, not counting own ones."""
-        return max(self.near if self.num_first else 0, self.far)
+    fixed: int = 0
+    """Keys that no kernel of this pass writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +43,17 @@ class Cut:
 
     queries: int
     keys: int
-    shares: int = 1
+    fixed_shares: int = 1
+    """Shares of the keys that were there before; those of the pass itself are one more, where it has any."""
     warps: int = 4
     stages: int = 2
 
 
 @triton.jit
-def _step(q, keys, values, n, acc, top, total, scale, limit, own, MASKED: tl.constexpr):
+def _step(q, keys, values, n, acc, top, total, scale, limit, own, high, MASKED: tl.constexpr):
     scores = tl.dot(q, keys.T) * scale
     if MASKED:
-        seen = (n[None, :] < limit[:, None]) | (n[None, :] == own[:, None])
+        seen = ((n[None, :] < limit[:, None]) | (n[None, :] == own[:, None])) & (n[None, :] < high)
         scores = tl.where(seen, scores, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, axis=1))
     base = tl.where(new_top == float("-inf"), 0.0, new_top) if MASKED else new_top  # a row may have seen nothing yet
@@ -66,114 +64,131 @@ def _step(q, keys, values, n, acc, top, total, scale, limit, own, MASKED: tl.con
 
 
 @triton.jit
-def _finish(acc, total, opening, out, sample, head, m, S, WIDTH: tl.constexpr, HEADS: tl.constexpr):
-    rows = sample.to(tl.int64) * S + m
-    result = acc * (opening / total)[:, None]
-    d = tl.arange(0, WIDTH)
-    places = out + (rows[:, None] * HEADS + head) * WIDTH + d[None, :]
-    tl.store(places, result.to(out.dtype.element_ty), mask=m[:, None] < S)
-
-
-@triton.jit
 def _attention_kernel(
     q,
-    k_tiles,
-    v_tiles,
+    k,
+    v,
     gate,
     out,
-    partial,
     tops,
     totals,
-    arrived,
     S,
     T,
+    fixed,
     num_keys,
+    fixed_shares,
     num_first,
     near,
     far,
     own_start,
     scale,
-    ahead,
-    ahead_bytes,
-    also,
-    also_bytes,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    MOST_SHARES: tl.constexpr,
+    LOOP: tl.constexpr,
+    SHARED: tl.constexpr,
     GATED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    block = tl.program_id(0)
     sample = tl.program_id(1) // HEADS
     head = tl.program_id(1) % HEADS
     share = tl.program_id(2)
-    num_blocks = tl.cdiv(num_keys, BLOCK_N)
-    shares = tl.num_programs(2)
+    is_own = share >= fixed_shares
+    low = tl.where(is_own, fixed, 0)
+    high = tl.where(is_own, num_keys, fixed)
+    shares = tl.where(is_own, tl.num_programs(2) - fixed_shares, fixed_shares)
+    num_blocks = tl.cdiv(high - low, BLOCK_N)
     blocks = tl.cdiv(num_blocks, shares)
-    start = share * blocks
+    start = tl.where(is_own, share - fixed_shares, share) * blocks
     end = tl.minimum(start + blocks, num_blocks)
+    column = head * WIDTH
+    first = sample * T + low
     if OVERLAP:
         begin()
-        index = (share * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + block
-        count = tl.num_programs(0) * tl.num_programs(1) * shares
-        fetch(ahead, ahead_bytes, also, also_bytes, index, count)
+        if is_own:
+            ready()
+    keys = k.load([first + start * BLOCK_N, column])
+    values = v.load([first + start * BLOCK_N, column])
+    if OVERLAP:
         ready()
-    m = block * BLOCK_M + tl.arange(0, BLOCK_M)
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     d = tl.arange(0, WIDTH)
     rows = sample.to(tl.int64) * S + m
-    queries = tl.load(
-        q + (rows[:, None] * HEADS + head) * WIDTH + d[None, :], mask=m[:, None] < S, other=0.0
-    )
-    opening = tl.full([BLOCK_M], 1.0, dtype=tl.float32)
-    if GATED:
-        opening = tl.load(gate + rows * HEADS + head, mask=m < S, other=0.0)
+    places = (rows[:, None] * HEADS + head) * WIDTH + d[None, :]
+    queries = tl.load(q + places, mask=m[:, None] < S, other=0.0)
     limit = tl.where(m < num_first, near, far)
     own = tl.where(own_start >= 0, own_start + m, -1)
     acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
     top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    all_see = tl.minimum(near, far) // BLOCK_N
-    for index in range(start, tl.minimum(end, all_see)):
-        place = [sample * T + index * BLOCK_N, head * WIDTH]
-        n = index * BLOCK_N + tl.arange(0, BLOCK_N)
-        keys, values = k_tiles.load(place), v_tiles.load(place)
-        acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, False)
-    for index in range(tl.maximum(start, all_see), end):
-        place = [sample * T + index * BLOCK_N, head * WIDTH]
-        n = index * BLOCK_N + tl.arange(0, BLOCK_N)
-        keys, values = k_tiles.load(place), v_tiles.load(place)
-        acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, True)
-    if MOST_SHARES == 1:
-        _finish(acc, total, opening, out, sample, head, m, S, WIDTH, HEADS)
+    n = low + start * BLOCK_N + tl.arange(0, BLOCK_N)
+    acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+    if LOOP:
+        all_see = tl.minimum(end, tl.maximum(start + 1, (tl.minimum(tl.minimum(near, far), high) - low) // BLOCK_N))
+        for index in range(start + 1, all_see):
+            n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
+            keys = k.load([first + index * BLOCK_N, column])
+            values = v.load([first + index * BLOCK_N, column])
+            acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, False)
+        for index in range(all_see, end):
+            n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
+            keys = k.load([first + index * BLOCK_N, column])
+            values = v.load([first + index * BLOCK_N, column])
+            acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+    if SHARED:
+        part = share.to(tl.int64) * tl.num_programs(1) // HEADS * S * HEADS
+        tl.store(tops + part + rows * HEADS + head, top, mask=m < S)
+        tl.store(totals + part + rows * HEADS + head, total, mask=m < S)
+        tl.store(out + part * WIDTH + places, acc, mask=m[:, None] < S)
     else:
-        tile = tl.program_id(1) * tl.num_programs(0) + block
-        r = tl.arange(0, BLOCK_M)
-        first = tile.to(tl.int64) * shares * BLOCK_M
-        mine = first + share * BLOCK_M + r
-        tl.store(partial + mine[:, None] * WIDTH + d[None, :], acc)
-        tl.store(tops + mine, top)
-        tl.store(totals + mine, total)
-        tl.debug_barrier()  # all of this share is written before its arrival is told
-        if tl.atomic_add(arrived + tile, 1, sem="acq_rel") == shares - 1:
-            # Everything is asked for at once: a loop would wait for each share in turn.
-            each = tl.arange(0, MOST_SHARES)[:, None]
-            theirs = first + each * BLOCK_M + r[None, :]
-            all_tops = tl.load(tops + theirs, mask=each < shares, other=float("-inf"), cache_modifier=".cg")
-            all_totals = tl.load(totals + theirs, mask=each < shares, other=0.0, cache_modifier=".cg")
-            top = tl.max(all_tops, axis=0)
-            total = tl.sum(all_totals * tl.exp2(all_tops - top[None, :]), axis=0)
-            acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
-            for other in tl.static_range(MOST_SHARES):
-                places = first + other * BLOCK_M + r
-                there = (r < BLOCK_M) & (other < shares)
-                weight = tl.exp2(tl.load(tops + places, mask=there, other=float("-inf"), cache_modifier=".cg") - top)
-                rows_of = partial + places[:, None] * WIDTH + d[None, :]
-                part = tl.load(rows_of, mask=there[:, None], other=0.0, cache_modifier=".cg")
-                acc += part * weight[:, None]
-            tl.store(arrived + tile, 0)
-            _finish(acc, total, opening, out, sample, head, m, S, WIDTH, HEADS)
+        opening = 1.0 / total
+        if GATED:
+            opening *= tl.load(gate + rows * HEADS + head, mask=m < S, other=0.0)
+        tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=m[:, None] < S)
+
+
+@triton.jit
+def _combine_kernel(
+    partial,
+    tops,
+    totals,
+    gate,
+    out,
+    stride,
+    ahead,
+    ahead_bytes,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SHARES: tl.constexpr,
+    MOST_SHARES: tl.constexpr,
+    GATED: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    if OVERLAP:
+        begin()
+        ready()
+    if ahead is not None:
+        index = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+        fetch(ahead, ahead_bytes, index, tl.num_programs(0) * tl.num_programs(1))
+    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    there = head < HEADS
+    place = tl.program_id(0).to(tl.int64) * HEADS + head
+    each = tl.arange(0, MOST_SHARES)[:, None]
+    mask = (each < SHARES) & there[None, :]
+    all_tops = tl.load(tops + each * stride + place[None, :], mask=mask, other=float("-inf"))
+    all_totals = tl.load(totals + each * stride + place[None, :], mask=mask, other=0.0)
+    top = tl.where(there, tl.max(all_tops, axis=0), 0.0)
+    opening = 1.0 / tl.where(there, tl.sum(all_totals * tl.exp2(all_tops - top[None, :]), axis=0), 1.0)
+    if GATED:
+        opening *= tl.load(gate + place, mask=there, other=0.0)
+    places = place[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    acc = tl.zeros([BLOCK, WIDTH], dtype=tl.float32)
+    for share in tl.static_range(SHARES):  # unrolled: all shares are asked for at once
+        weight = tl.exp2(tl.load(tops + share * stride + place, mask=there, other=0.0) - top)
+        acc += tl.load(partial + share * stride * WIDTH + places, mask=there[:, None], other=0.0) * weight[:, None]
+    tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=there[:, None])
 
 
 FEW = (16, 32, 160)
@@ -182,16 +197,13 @@ MEASURED: dict[tuple[int, bool], Cut] = {}
 """Fastest on an H200 (``benchmarks/kernels.py``) by queries rounded up to one of ``FEW``, and more than ``LONG`` keys."""
 
 
-def best_cut(num_queries: int, num_keys: int, tiles_a_block: int) -> Cut:
+def best_cut(num_queries: int, num_keys: int, fixed: int) -> Cut:
     """What was measured for such attention, or a guess from it."""
     few = next((most for most in FEW if num_queries <= most), 0)
     if (few, num_keys > LONG) in MEASURED:
         return MEASURED[few, num_keys > LONG]
-    if not few:
-        return Cut(queries=128, keys=128, warps=8)
-    queries = min(64, few)
-    tiles = tiles_a_block * triton.cdiv(num_queries, queries)
-    return Cut(queries=queries, keys=64, shares=max(1, min(8, 160 // tiles, num_keys // 256)), stages=3)
+    shares = max(1, min(8, fixed // 128)) if 0 < few <= 32 else 1
+    return Cut(queries=min(64, few or 64), keys=64, fixed_shares=shares)
 
 
 def attention_of(
@@ -200,36 +212,36 @@ def attention_of(
     v: Float[Tensor, "B T h d"],
     gate: Float32[Tensor, "M h"] | None,
     sight: Sight,
-    arrived: Int32[Tensor, " n"],
     cut: Cut | None = None,
-    ahead: Sequence[Tensor] = (),
+    ahead: Tensor | None = None,
 ) -> Float[Tensor, "M i"]:
-    """Softmax attention, each head's result scaled by its gate; ``arrived`` is all zeros, and is left so."""
+    """Softmax attention, each head's result scaled by its gate; ``ahead``: what may be fetched for a later kernel."""
     batch, length, heads, width = k.shape
-    num_queries = len(q) // batch
-    num_keys = max(sight.num_keys, sight.own + num_queries if sight.own >= 0 else 0)
-    cut = cut or best_cut(num_queries, num_keys, batch * heads)
-    blocks = triton.cdiv(num_queries, cut.queries)
-    tiles = blocks * batch * heads
-    assert len(arrived) >= tiles, (len(arrived), tiles)
-    room = (tiles * cut.shares * cut.queries) if cut.shares > 1 else 0
-    partial, tops, totals = (
-        torch.empty(room * n, device=q.device, dtype=torch.float32) for n in (width, 1, 1)
-    )
+    rows, num_queries = len(q), len(q) // batch
+    num_keys = max(sight.near if sight.num_first else 0, sight.far, sight.own + num_queries if sight.own >= 0 else 0)
+    fixed = min(sight.fixed, num_keys)
+    cut = cut or best_cut(num_queries, num_keys, fixed)
+    of_fixed = min(cut.fixed_shares, triton.cdiv(fixed, cut.keys))
+    shares = of_fixed + (num_keys > fixed)
+    most = max(triton.cdiv(triton.cdiv(fixed, cut.keys), max(1, of_fixed)), triton.cdiv(num_keys - fixed, cut.keys))
     out = torch.empty_like(q)
-    _attention_kernel[(blocks, batch * heads, cut.shares)](
+    parts, tops, totals = out, None, None
+    if shares > 1:
+        parts = torch.empty(shares, rows, heads * width, device=q.device, dtype=torch.float32)
+        tops, totals = (torch.empty(shares, rows, heads, device=q.device, dtype=torch.float32) for _ in range(2))
+    _attention_kernel[(triton.cdiv(num_queries, cut.queries), batch * heads, shares)](
         q,
         TensorDescriptor.from_tensor(k.view(-1, heads * width), [cut.keys, width]),
         TensorDescriptor.from_tensor(v.view(-1, heads * width), [cut.keys, width]),
         gate,
-        out,
-        partial,
+        parts,
         tops,
         totals,
-        arrived,
         num_queries,
         length,
+        fixed,
         num_keys,
+        of_fixed,
         sight.num_first,
         sight.near if sight.num_first else sight.far,
         sight.far,
@@ -239,10 +251,30 @@ def attention_of(
         WIDTH=width,
         BLOCK_M=cut.queries,
         BLOCK_N=cut.keys,
-        MOST_SHARES=triton.next_power_of_2(cut.shares),
+        LOOP=most > 1,
+        SHARED=shares > 1,
         GATED=gate is not None,
         num_warps=cut.warps,
         num_stages=cut.stages,
-        **launch.options(ahead),
+        **launch.options(rows),
     )
+    if tops is not None and totals is not None:
+        block = min(8, triton.next_power_of_2(heads))
+        _combine_kernel[(rows, triton.cdiv(heads, block))](
+            parts,
+            tops,
+            totals,
+            gate,
+            out,
+            rows * heads,
+            *launch.region(ahead),
+            HEADS=heads,
+            WIDTH=width,
+            BLOCK=block,
+            SHARES=shares,
+            MOST_SHARES=triton.next_power_of_2(shares),
+            GATED=gate is not None,
+            num_warps=4,
+            **launch.options(rows),
+        )
     return out

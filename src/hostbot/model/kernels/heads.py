@@ -8,8 +8,6 @@ i = h d.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import triton
 import triton.language as tl
@@ -17,7 +15,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot.model.kernels import launch
-from hostbot.model.kernels.launch import begin, fetch, ready
+from hostbot.model.kernels.launch import begin, ready
 
 
 @triton.jit
@@ -51,10 +49,6 @@ def _heads_kernel(
     stride_batch,
     stride_token,
     eps,
-    ahead,
-    ahead_bytes,
-    also,
-    also_bytes,
     SHARES: tl.constexpr,
     INNER: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -68,8 +62,6 @@ def _heads_kernel(
 ):
     if OVERLAP:
         begin()
-        index = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
-        fetch(ahead, ahead_bytes, also, also_bytes, index, tl.num_programs(0) * tl.num_programs(1))
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     token = row % num_tokens
@@ -122,7 +114,6 @@ def place_heads(
     heads: tuple[int, int],
     num_tokens: int,
     eps: float,
-    ahead: Sequence[Tensor] = (),
 ) -> tuple[Float[Tensor, "M i"] | None, Float32[Tensor, "M h"] | None]:
     """Queries (normed over all heads, turned) and head gates; keys (likewise) and values go into ``cache``.
 
@@ -163,6 +154,6 @@ def place_heads(
         HAS_CACHE=keys is not None,
         ROPE=rope is not None,
         num_warps=8 if inner > 1024 else 4,
-        **launch.options(ahead),
+        **launch.options(rows),
     )
     return queries, gates

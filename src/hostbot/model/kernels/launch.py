@@ -1,41 +1,33 @@
-"""What all kernels share: how each starts while the one before it still runs, and fetches what a later one will read.
+"""What all kernels share: each starts while the one before it still runs, and reads ahead what that one cannot change.
 
 A kernel of some microseconds spends as long on starting. So each lets the next one start at once
-(``griddepcontrol.launch_dependents``); that one reads what never changes and only then waits for its inputs
-(``griddepcontrol.wait``: all of the kernel before is done and written). And since the card's memory would be idle
-while small kernels run, each kernel asks for what the product or attention after it will read ("ahead").
+(``griddepcontrol.launch_dependents``); that one reads weights and old keys and only then waits for its inputs
+(``griddepcontrol.wait``: all of the kernel before is done and written).
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait, num_threads
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Kernels run as Python on a CPU: slow, and a way to test them without a card."""
 overlap = not INTERPRETED
 """Whether kernels overlap as described; a benchmark may turn it off to see what it brings."""
-MOST_AHEAD = 24 * 2**20
-"""Bytes fetched ahead at most: what the second-level cache keeps until they are read."""
+fetches = False
+"""Whether kernels ask for what a later product will read."""
+FEW_ROWS = 160
+"""Beyond this many rows kernels are long, and gain nothing from an early start."""
 
 
-def options(ahead: Sequence[Tensor] = ()) -> dict[str, Any]:
-    """Launch options of this moment; ``ahead``: at most two contiguous tensors a later kernel will read."""
-    first, second = (*ahead, None, None)[:2] if overlap else (None, None)
-    room = MOST_AHEAD // max(1, len(ahead))
-    found = {"ahead": first, "ahead_bytes": _bytes(first, room), "also": second, "also_bytes": _bytes(second, room)}
-    return found | {"OVERLAP": overlap} | ({"launch_pdl": True} if overlap else {})
-
-
-def _bytes(tensor: Tensor | None, most: int) -> int:
-    return 0 if tensor is None else min(most, tensor.numel() * tensor.element_size()) // 16 * 16
+def options(rows: int) -> dict[str, bool]:
+    """Launch options for a kernel over so many rows."""
+    early = overlap and rows <= FEW_ROWS
+    return {"OVERLAP": early} | ({"launch_pdl": True} if early else {})
 
 
 @triton.jit
@@ -50,24 +42,26 @@ def ready():
     gdc_wait()
 
 
-@triton.jit
-def fetch(ahead, ahead_bytes, also, also_bytes, index, count):
-    """Ask for program ``index``'s share, of ``count``, of two regions, without waiting for them to come."""
-    if ahead is not None:
-        _fetch(ahead, ahead_bytes, index, count)
-    if also is not None:
-        _fetch(also, also_bytes, index, count)
+def region(ahead: Tensor | None) -> tuple[Tensor | None, int]:
+    """A contiguous tensor to be fetched for a later kernel, and its bytes; none where nothing is fetched."""
+    if ahead is None or not fetches or INTERPRETED:
+        return None, 0
+    return ahead, ahead.numel() * ahead.element_size() // 16 * 16
 
 
 @triton.jit
-def _fetch(start, num_bytes, index, count):
-    lanes: tl.constexpr = num_threads()
-    piece = tl.cdiv(num_bytes, count * lanes * 16) * 16
-    first = (index * lanes + tl.arange(0, lanes)) * piece
+def fetch(start, num_bytes, index, count):
+    """Ask for program ``index``'s share, of ``count``, of a region, without waiting for it to come.
+
+    One thread asks for all of it at once: many small requests would hold up the kernel that makes them.
+    """
+    piece = tl.cdiv(num_bytes, count * 16) * 16
+    length = tl.minimum(piece, num_bytes - index * piece)
     tl.inline_asm_elementwise(
-        "{ .reg .pred p; setp.gt.s32 p, $2, 0; @p cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
+        "{ .reg .pred p, q; .reg .u32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; setp.gt.and.s32 q, $2, 0, p; "
+        "@q cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
         "=r,l,r",
-        [start.to(tl.int64) + first, tl.minimum(piece, num_bytes - first)],
+        [start.to(tl.int64) + index * piece, length],
         dtype=tl.int32,
         is_pure=False,
         pack=1,

@@ -7,7 +7,6 @@ Legend: M rows (B samples of S tokens), P shares of a product, w width, G runs o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,6 +59,25 @@ def _row(own, level, stride, run, column, mask):
 
 
 @triton.jit
+def _opening(gate, level, stride, run, column, mask, GATED: tl.constexpr):
+    if GATED:
+        return _row(gate, level, stride, run, column, mask)
+    else:
+        return 1.0
+
+
+@triton.jit
+def _affine(scale, scale_level, shift, shift_level, stride, run, column, mask, MODULATED: tl.constexpr):
+    if MODULATED:
+        a = 1 + _row(scale, scale_level, stride, run, column, mask)
+        b = _row(shift, shift_level, stride, run, column, mask)
+    else:
+        a = tl.load(scale + column, mask=mask, other=0.0).to(tl.float32)
+        b = tl.load(shift + column, mask=mask, other=0.0).to(tl.float32)
+    return a, b
+
+
+@triton.jit
 def _norm_kernel(
     x,
     shares,
@@ -78,8 +96,6 @@ def _norm_kernel(
     eps,
     ahead,
     ahead_bytes,
-    also,
-    also_bytes,
     SHARES: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -90,35 +106,32 @@ def _norm_kernel(
 ):
     if OVERLAP:
         begin()
-        fetch(ahead, ahead_bytes, also, also_bytes, tl.program_id(0), tl.num_programs(0))
+    if ahead is not None:
+        fetch(ahead, ahead_bytes, tl.program_id(0), tl.num_programs(0))
     row = tl.program_id(0).to(tl.int64)
     run = (row % num_tokens >= num_first).to(tl.int32)
     column = tl.arange(0, BLOCK)
     mask = column < WIDTH
-    # Nothing before ``ready`` depends on the kernel before: weights and levels are fixed for the pass.
-    if SHARES > 0:
-        added = tl.load(bias + column, mask=mask, other=0.0).to(tl.float32)
-        if GATED:
-            opening = _row(gate, gate_level, stride_level, run, column, mask)
-    if NORM:
-        if MODULATED:
-            a = 1 + _row(scale, scale_level, stride_level, run, column, mask)
-            b = _row(shift, shift_level, stride_level, run, column, mask)
-        else:
-            a = tl.load(scale + column, mask=mask, other=0.0).to(tl.float32)
-            b = tl.load(shift + column, mask=mask, other=0.0).to(tl.float32)
-    if OVERLAP:
+    if OVERLAP:  # what is fixed for the pass is read before the rows are there
+        if SHARES > 0:
+            added = tl.load(bias + column, mask=mask, other=0.0).to(tl.float32)
+            opening = _opening(gate, gate_level, stride_level, run, column, mask, GATED)
+        if NORM:
+            a, b = _affine(scale, scale_level, shift, shift_level, stride_level, run, column, mask, MODULATED)
         ready()
     tokens = tl.load(x + row * WIDTH + column, mask=mask, other=0.0)
     if SHARES > 0:
+        if not OVERLAP:
+            added = tl.load(bias + column, mask=mask, other=0.0).to(tl.float32)
+            opening = _opening(gate, gate_level, stride_level, run, column, mask, GATED)
         for share in tl.static_range(SHARES):
             part = tl.load(shares + share * stride_share + row * WIDTH + column, mask=mask, other=0.0)
             added += part.to(tl.float32)
-        if GATED:
-            added *= opening
-        tokens += added
+        tokens += added * opening
         tl.store(x + row * WIDTH + column, tokens, mask=mask)
     if NORM:
+        if not OVERLAP:
+            a, b = _affine(scale, scale_level, shift, shift_level, stride_level, run, column, mask, MODULATED)
         centred = tl.where(mask, tokens - tl.sum(tokens, axis=0) / WIDTH, 0.0)
         deviation = tl.sqrt(tl.sum(centred * centred, axis=0) / WIDTH + eps)
         normed = centred / deviation * a + b
@@ -133,7 +146,7 @@ def add_and_norm(
     num_first: int,
     eps: float,
     dtype: torch.dtype,
-    ahead: Sequence[Tensor] = (),
+    ahead: Tensor | None = None,
 ) -> Float[Tensor, "M w"]:
     """Add to ``x`` in place, then norm it; of every ``num_tokens`` rows the first ``num_first`` are run 0."""
     rows, width = x.shape
@@ -162,6 +175,7 @@ def add_and_norm(
         num_tokens,
         num_first,
         eps,
+        *launch.region(ahead),
         SHARES=len(addend.shares) if addend is not None else 0,
         WIDTH=width,
         BLOCK=triton.next_power_of_2(width),
@@ -169,6 +183,7 @@ def add_and_norm(
         NORM=norm is not None,
         MODULATED=modulated,
         num_warps=8 if width > 1024 else 4,
-        **launch.options(ahead),
+        maxnreg=128,  # two rows a multiprocessor: 147 are more than there are multiprocessors
+        **launch.options(rows),
     )
     return out

@@ -4,14 +4,14 @@ Legend: M rows (tokens of a pass), K inputs, N outputs, P shares of K.
 
 The weight is the wgmma's left operand, so that rows may be as few as there are; a tile of outputs takes all rows at
 once and the weight is read exactly once. Where outputs alone give too few tiles to fill a card, K is cut into shares
-and their sums are left for whoever reads the result to add up.
+and their sums are left for whoever reads the result to add up. A tile's first inputs' weights are read before the
+rows are there.
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,10 +22,11 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from hostbot.model.kernels import launch
-from hostbot.model.kernels.launch import begin, fetch, ready
+from hostbot.model.kernels.launch import begin, ready
 
 MOST_ROWS = 160
 """Above this many rows arithmetic, not reading, takes the time, and the library's product is as good."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
@@ -38,6 +39,8 @@ class Tiling:
     warps: int = 4
     stages: int = 4
     shares: int = 1
+    early: int = 0
+    """Inputs whose weights are read before the rows are there; a power of two, as many as a share has at least."""
 
 
 @triton.jit
@@ -58,18 +61,17 @@ def _store(acc, bias, out, first_n, first_m, M, N, WIDTH: tl.constexpr, BLOCK_N:
 def _product_kernel(
     low_x,
     high_x,
-    weight_tiles,
+    early_x,
+    weight,
+    early_weight,
     bias,
     out,
     M,
     N,
     K,
-    ahead,
-    ahead_bytes,
-    also,
-    also_bytes,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    EARLY: tl.constexpr,
     LOW: tl.constexpr,
     HIGH: tl.constexpr,
     GELU: tl.constexpr,
@@ -83,19 +85,21 @@ def _product_kernel(
     end = tl.minimum(start + steps, num_steps)
     if OVERLAP:
         begin()
+    if EARLY > 0:
+        early = early_weight.load([first_n, start * BLOCK_K])
+    if OVERLAP:
         ready()
     low = tl.zeros([BLOCK_N, LOW], dtype=tl.float32)
     if HIGH > 0:
         high = tl.zeros([BLOCK_N, HIGH], dtype=tl.float32)
-    for step in range(start, end):
+    for step in range(start + EARLY // BLOCK_K, end):
         k = step * BLOCK_K
-        w = weight_tiles.load([first_n, k])
+        w = weight.load([first_n, k])
         low = tl.dot(w, low_x.load([0, k]).T, low)
         if HIGH > 0:
             high = tl.dot(w, high_x.load([LOW, k]).T, high)
-    if OVERLAP:  # not earlier: what is fetched must outlast the weights that stream through the cache until then
-        index = share * tl.num_programs(0) + tl.program_id(0)
-        fetch(ahead, ahead_bytes, also, also_bytes, index, tl.num_programs(0) * tl.num_programs(1))
+    if EARLY > 0:
+        low = tl.dot(early, early_x.load([0, start * BLOCK_K]).T, low)
     out += share.to(tl.int64) * M * N
     _store(low, bias, out, first_n, 0, M, N, LOW, BLOCK_N, GELU)
     if HIGH > 0:
@@ -109,22 +113,32 @@ def _widths(rows: int) -> tuple[int, int]:
     return 128, 32
 
 
+def fits(tiling: Tiling, inputs: int) -> bool:
+    """Whether even the last share has as many inputs as are read early."""
+    steps = triton.cdiv(triton.cdiv(inputs, tiling.inputs), tiling.shares)
+    last = triton.cdiv(inputs, tiling.inputs) - (tiling.shares - 1) * steps
+    return tiling.early == 0 or last * tiling.inputs >= tiling.early
+
+
 def tiled(
     x: Float[Tensor, "M K"],
     weight: Float[Tensor, "N K"],
     tiling: Tiling,
     out: Float[Tensor, "P M N"],
     gelu_bias: Float[Tensor, " N"] | None = None,
-    ahead: Sequence[Tensor] = (),
 ) -> None:
     """The product of up to ``MOST_ROWS`` rows, cut as told; with ``gelu_bias``, GELU (tanh) of it plus the bias."""
     (rows, inputs), outputs = x.shape, weight.shape[0]
     low, high = _widths(rows)
-    block = tiling.inputs
+    assert rows <= MOST_ROWS, f"{rows} rows are more than {MOST_ROWS}"
+    assert fits(tiling, inputs) and not (high and tiling.early), (tiling, inputs)  # noqa: PT018
+    block, early = tiling.inputs, tiling.early or tiling.inputs
     _product_kernel[(triton.cdiv(outputs, tiling.outputs), tiling.shares)](
         TensorDescriptor.from_tensor(x, [low, block]),
         TensorDescriptor.from_tensor(x, [high or low, block]),
+        TensorDescriptor.from_tensor(x, [low, early]),
         TensorDescriptor.from_tensor(weight, [tiling.outputs, block]),
+        TensorDescriptor.from_tensor(weight, [tiling.outputs, early]),
         gelu_bias,
         out,
         rows,
@@ -132,12 +146,13 @@ def tiled(
         inputs,
         BLOCK_N=tiling.outputs,
         BLOCK_K=block,
+        EARLY=tiling.early,
         LOW=low,
         HIGH=high,
         GELU=gelu_bias is not None,
         num_warps=tiling.warps,
         num_stages=tiling.stages,
-        **launch.options(ahead),
+        **launch.options(rows),
     )
 
 
@@ -147,9 +162,11 @@ MEASURED: dict[tuple[int, int, int], Tiling | int] = {}
 
 def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling | int:
     """What was measured for such a product, or a guess from it."""
+    if rows > MOST_ROWS:
+        return 1
     key = sum(_widths(rows)), outputs, inputs
-    if rows > MOST_ROWS or key in MEASURED:
-        return MEASURED.get(key, 1)
+    if key in MEASURED:
+        return MEASURED[key]
     block = Tiling(outputs=128, inputs=64, warps=8) if rows > 32 else Tiling(outputs=64, inputs=128)
     tiles = triton.cdiv(outputs, block.outputs)
     shares = max(1, min(132 // tiles, inputs // 512)) if may_share else 1
@@ -164,25 +181,23 @@ def _library_shares(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], share
     return torch.bmm(cut_x, cut_weight.mT, out_dtype=torch.float32)
 
 
-def shares_of_product(
-    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], ahead: Sequence[Tensor] = ()
-) -> Float[Tensor, "P M N"]:
+def shares_of_product(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"]) -> Float[Tensor, "P M N"]:
     """``x @ weight.T`` as one or more addends; whoever reads them adds them up, and the bias."""
     tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=True)
     if isinstance(tiling, int):
         return _library_shares(x, weight, tiling)
     out = x.new_empty(tiling.shares, len(x), len(weight), dtype=torch.float32)
-    tiled(x, weight, tiling, out, ahead=ahead)
+    tiled(x, weight, tiling, out)
     return out
 
 
 def gelu_product(
-    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"], ahead: Sequence[Tensor] = ()
+    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"]
 ) -> Float[Tensor, "M N"]:
     """GELU (tanh) of a linear layer, in the inputs' type."""
     tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=False)
     if isinstance(tiling, int):
         return torch.ops.aten._addmm_activation(bias, x, weight.T, use_gelu=True)
     out = x.new_empty(1, len(x), len(weight))
-    tiled(x, weight, tiling, out, bias, ahead)
+    tiled(x, weight, tiling, out, bias)
     return out[0]
