@@ -10,6 +10,7 @@ and the fastest is kept. What comes out is what ``kernels/product.py`` and ``ker
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,9 +20,9 @@ import measure
 import torch
 from cascade import build, inputs
 
-from hostbot.model.fused import fused_pass
+from hostbot.model.experts import ExpertConfig
 from hostbot.model.host import HostConfig
-from hostbot.model.kernels import attention, launch, product
+from hostbot.model.kernels import attention, cuts, launch, product
 from hostbot.model.kernels.attention import Cut
 from hostbot.model.kernels.product import Tiling
 from hostbot.model.sizes import wan5b_model
@@ -30,6 +31,123 @@ from hostbot.policy.contract import CascadeConfig
 
 FAR = 1e9
 """Microseconds of what does not run."""
+TILING = ("outputs", "inputs", "warps", "stages", "shares", "early")
+CUT = ("queries", "keys", "fixed_shares", "warps", "stages")
+# What is worth trying: enough tiles to fill 132 multiprocessors once or twice, within their shared memory.
+PRODUCTS: dict[tuple[int, int], dict[tuple[int, int], list[Any]]] = {
+    (147, 3072): {
+        (3072, 3072): [1, 2, (64, 64, 4, 4, 4, 0), (64, 64, 4, 4, 3, 0), (128, 64, 4, 5, 5, 0)],
+        (3072, 14336): [1, 2, 4],
+        (9248, 3072): [1, (64, 64, 4, 4, 1, 0)],
+    },
+    (8, 3072): {
+        (3072, 3072): [
+            (128, 64, 4, 2, 5, 512),
+            (128, 64, 8, 2, 5, 512),
+            (64, 64, 4, 2, 5, 512),
+            (64, 64, 4, 3, 4, 256),
+            (64, 64, 4, 8, 4, 0),
+        ],
+        (3072, 14336): [
+            (128, 64, 4, 3, 5, 512),
+            (128, 64, 4, 4, 5, 512),
+            (128, 128, 4, 3, 5, 256),
+            (64, 128, 4, 3, 5, 256),
+            (128, 128, 4, 4, 5, 0),
+            1,
+        ],
+        (14336, 3072): [
+            (128, 64, 4, 4, 1, 512),
+            (128, 128, 4, 3, 1, 256),
+            (64, 128, 4, 3, 1, 256),
+            (128, 128, 4, 4, 1, 0),
+            1,
+        ],
+        (9248, 3072): [
+            (64, 128, 4, 3, 1, 256),
+            (64, 64, 4, 2, 1, 512),
+            (64, 64, 4, 4, 1, 256),
+            (128, 64, 4, 4, 1, 512),
+            (128, 128, 4, 3, 3, 256),
+            (64, 128, 4, 5, 1, 0),
+        ],
+    },
+    (32, 1024): {
+        (1024, 3072): [
+            (64, 64, 4, 2, 6, 512),
+            (64, 64, 4, 2, 4, 512),
+            (64, 64, 4, 3, 6, 256),
+            (32, 64, 4, 2, 6, 512),
+            (64, 128, 4, 5, 4, 0),
+        ],
+        (3072, 1024): [
+            (64, 64, 4, 2, 2, 512),
+            (64, 64, 4, 2, 1, 512),
+            (64, 64, 4, 2, 1, 1024),
+            (64, 64, 4, 3, 2, 256),
+            (64, 128, 4, 5, 1, 0),
+        ],
+        (4096, 1024): [
+            (64, 64, 4, 2, 1, 512),
+            (64, 64, 4, 2, 1, 1024),
+            (32, 64, 4, 2, 1, 512),
+            (64, 256, 4, 3, 1, 0),
+        ],
+        (1024, 4096): [
+            (64, 64, 4, 2, 8, 512),
+            (64, 64, 4, 2, 4, 512),
+            (64, 64, 4, 3, 8, 256),
+            (64, 128, 4, 5, 8, 0),
+        ],
+        (9248, 1024): [
+            (64, 128, 4, 2, 1, 256),
+            (64, 64, 4, 3, 1, 256),
+            (128, 64, 4, 3, 1, 512),
+            (128, 64, 8, 3, 1, 512),
+            (128, 128, 4, 4, 1, 0),
+        ],
+    },
+}
+ATTENTIONS = {
+    (160, True): [(64, 64, n, 4, s) for n in (1, 2, 3) for s in (2, 3)] + [(64, 128, 2, 4, 2)],
+    (160, False): [
+        (64, 64, 1, 4, 2),
+        (64, 64, 1, 4, 3),
+        (64, 64, 2, 4, 2),
+        (64, 128, 1, 4, 2),
+        (32, 64, 1, 4, 3),
+    ],
+    (16, True): [
+        (16, 128, 10, 4, 1),
+        (16, 128, 5, 4, 2),
+        (16, 64, 7, 4, 2),
+        (16, 64, 10, 4, 2),
+        (16, 256, 5, 8, 1),
+    ],
+    (16, False): [
+        (16, 128, 5, 4, 1),
+        (16, 64, 9, 4, 1),
+        (16, 64, 3, 4, 2),
+        (16, 128, 2, 4, 2),
+        (16, 256, 3, 8, 1),
+    ],
+    (32, True): [
+        (32, 128, 11, 4, 1),
+        (16, 128, 11, 4, 1),
+        (32, 128, 6, 4, 2),
+        (16, 64, 7, 4, 2),
+        (32, 64, 11, 4, 2),
+    ],
+    (32, False): [
+        (32, 128, 5, 4, 1),
+        (16, 128, 5, 4, 1),
+        (16, 64, 9, 4, 1),
+        (16, 64, 3, 4, 2),
+        (32, 64, 9, 4, 1),
+    ],
+    (0, True): [(64, 64, 1, 4, 3), (128, 64, 1, 8, 3), (128, 128, 1, 8, 2)],
+    (0, False): [(64, 64, 1, 4, 3), (128, 64, 1, 8, 3)],
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +167,21 @@ def few_layers(config: HostConfig, num_layers: int) -> HostConfig:
 
 def passes(cascade: Cascade) -> dict[str, Callable[[], object]]:
     """One pass of each kind, over the cascade's own buffers."""
-    model, grid = cascade.model, cascade.model.config.grid
+    model, grid, levels, of = cascade.model, cascade.model.config.grid, cascade.stages.levels, cascade.passes
     context = (grid.demo_latents + 1) * grid.frame_tokens
     future = context + 1 + grid.future_latents * grid.frame_tokens
-    video, action = (model.video, cascade._video_keys), (model.action, cascade._action_keys)
+    window = [model.demo_rope(None), model.observation_rope()]
     parts = {
-        "o": (*video, cascade._stream(context + 1, [model.future_rope()]), cascade._mod_o[-1]),
-        "p": (*video, cascade._localisation_stream(context, []), cascade._mod_p[-1]),
-        "a": (*action, cascade._stream(future, [model.action_rope()]), cascade._mod_a[-1]),
-        "demo": (*video, cascade._stream(0, [model.demo_rope(None)], "none"), cascade._mod_clean),
+        "o": (of.video, of.stream(context + 1, [model.future_rope()]), levels.o[-1]),
+        "p": (of.video, of.localisation_stream(context, []), levels.p[-1]),
+        "a": (of.action, of.stream(future, [model.action_rope()]), levels.a[-1]),
+        "window": (of.video, of.localisation_stream(0, window, len(window[0])), levels.first_p_with_demo),
     }
 
     def one(name: str) -> Callable[[], object]:
-        expert, keys, stream, mod = parts[name]
-        x = torch.randn(1, sum(stream.widths), expert.config.dim, device=cascade.device)
-        cache = (cascade._keys, cascade._values, keys, cascade._arrived)
-        return lambda: fused_pass(expert, x.clone(), stream, mod, *cache)
+        run, stream, mod = parts[name]
+        x = torch.randn(1, sum(stream.widths), mod.shape[-1], device=cascade.device)
+        return lambda: run(x.clone(), stream, mod)
 
     return {name: one(name) for name in parts}
 
@@ -87,70 +204,36 @@ def microseconds(call: Callable[[], object], replays: int = 4) -> float:
     return min(times[1:])
 
 
-def shared(tiling: Tiling, outputs: int, inputs: int, goals: Sequence[int]) -> Iterator[Tiling]:
-    """A tiling with as many shares of K as bring about ``goals`` tiles."""
-    tiles, most = -(-outputs // tiling.outputs), max(1, inputs // tiling.inputs // 2)
-    for shares in sorted({min(most, 8, max(1, round(goal / tiles))) for goal in goals}):
-        yield replace(tiling, shares=shares)
-
-
-def product_choices(rows: int, shapes: Sequence[tuple[int, int, bool]]) -> Iterator[Choice]:
-    """The cuts of one pass's products; those followed by a GELU cannot be shared out."""
-    wide = [(128, 64, 4, 5), (64, 64, 4, 4), (128, 128, 8, 3)]
-    narrow = [(128, 128, 4, 4), (128, 64, 4, 6), (64, 128, 4, 5), (64, 256, 4, 3), (64, 64, 4, 8), (32, 256, 4, 5)]
-    for outputs, inputs, may_share in shapes:
-        tilings = [Tiling(outputs=n, inputs=k, warps=w, stages=s) for n, k, w, s in (wide if rows > 32 else narrow)]
-        goals = (120, 190) if rows > 32 else (66, 132, 200)
-        own = [t for tiling in tilings for t in (shared(tiling, outputs, inputs, goals) if may_share else [tiling])]
-        several = [n for n in (2, 3, 4, 6, 7, 8) if inputs % (64 * n) == 0]
-        library = [1, *several] if may_share and rows > 32 else [1]
-        name = f"{rows}x{outputs}x{inputs}"
-        yield Choice(
-            name=name,
-            table=product.MEASURED,
-            key=(sum(product._widths(rows)), outputs, inputs),
-            candidates=[*library, *own],
-        )
+def product_choices(rows: int, expert: ExpertConfig) -> Iterator[Choice]:
+    """The cuts of one pass's products: (outputs, inputs, warps, stages, shares, early), or the library's shares."""
+    for (outputs, inner), tried in PRODUCTS[rows, expert.dim].items():
+        candidates = [
+            cut if isinstance(cut, int) else Tiling(**dict(zip(TILING, cut, strict=True))) for cut in tried
+        ]
+        key = (sum(product._widths(rows)), outputs, inner)
+        yield Choice(name=f"{rows}x{outputs}x{inner}", table=product.MEASURED, key=key, candidates=candidates)
 
 
 def attention_choices(few: int) -> Iterator[Choice]:
-    cuts = {
-        16: ([(16, 64, 4, 4), (16, 128, 4, 2), (16, 64, 4, 2)], ((3, 5, 6, 7, 8), (1, 2, 3))),
-        32: ([(32, 64, 4, 4), (32, 128, 4, 2), (16, 64, 4, 4), (16, 128, 4, 2)], ((2, 3, 5, 6, 8), (1, 2, 3))),
-        160: ([(64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (32, 128, 4, 2)], ((1, 2, 3), (1, 2))),
-        0: ([(128, 128, 8, 2), (64, 64, 4, 3), (128, 64, 8, 3)], ((1,), (1,))),
-    }
-    blocks, shares = cuts[few]
-    for long, numbers in zip((True, False), shares, strict=True):
-        candidates = [
-            Cut(queries=q, keys=k, warps=w, stages=s, shares=n) for q, k, w, s in blocks for n in numbers
-        ]
-        yield Choice(
-            name=f"attention {few} {'long' if long else 'short'}",
-            table=attention.MEASURED,
-            key=(few, long),
-            candidates=candidates,
-        )
+    for long in (True, False):
+        candidates = [Cut(**dict(zip(CUT, cut, strict=True))) for cut in ATTENTIONS[few, long]]
+        name = f"attention {few} {'long' if long else 'short'}"
+        yield Choice(name=name, table=attention.MEASURED, key=(few, long), candidates=candidates)
 
 
 def choices(config: HostConfig) -> dict[str, list[Choice]]:
-    """What is to be tried in each pass, the heaviest first."""
-
-    def shapes(expert: Any) -> list[tuple[int, int, bool]]:
-        dim, inner, ffn = expert.dim, expert.inner_dim, expert.ffn_dim
-        fused = 3 * inner + -(-expert.num_heads // 16) * 16
-        return [(dim, ffn, True), (ffn, dim, False), (fused, dim, True), *{(dim, inner, True), (inner, dim, True)}]
-
-    frame = config.grid.frame_tokens
+    """What is to be tried in each pass."""
     return {
-        "o": [*attention_choices(160), *product_choices(frame, shapes(config.video))],
-        "p": [*attention_choices(16), *product_choices(8, shapes(config.video))],
-        "a": [*attention_choices(32), *product_choices(config.horizon, shapes(config.action))],
-        "demo": [*attention_choices(0)],
+        "o": [*attention_choices(160), *product_choices(147, config.video)],
+        "p": [*attention_choices(16), *product_choices(8, config.video)],
+        "a": [*attention_choices(32), *product_choices(32, config.action)],
+        "window": [*attention_choices(0)],
     }
 
 
-def try_all(choice: Choice, call: Callable[[], object], timed: Callable[..., float]) -> list[tuple[float, Any]]:
+def try_all(
+    choice: Choice, call: Callable[[], object], timed: Callable[..., float]
+) -> list[tuple[float, Any]]:
     """Every candidate's time for the pass, least first; the best is left in the table."""
     found = []
     for candidate in choice.candidates:
@@ -169,41 +252,63 @@ def shown(candidate: Any) -> Any:
     return candidate if isinstance(candidate, int) else asdict(candidate)
 
 
+def table() -> dict[str, Any]:
+    """The tables as they stand, as ``kernels/cuts.py`` reads them."""
+    return {
+        "fetches": launch.fetches,
+        "products": [
+            {"rows": m, "outputs": n, "inputs": k}
+            | ({"library_shares": cut} if isinstance(cut, int) else {"tiling": asdict(cut)})
+            for (m, n, k), cut in product.MEASURED.items()
+        ],
+        "attentions": [
+            {"queries": few, "long": long, "cut": asdict(cut)}
+            for (few, long), cut in attention.MEASURED.items()
+        ],
+    }
+
+
+def tune(name: str, call: Callable[[], object], tried: Sequence[Choice]) -> dict[str, Any]:
+    rows: dict[str, Any] = {"before_us": round(microseconds(call), 1), "choices": {}}
+    for choice in tried:
+        found = try_all(choice, call, microseconds)
+        rows["choices"][choice.name] = [{"pass_us": us, "cut": shown(cut)} for us, cut in found]
+        print(
+            name, choice.name, *((us, shown(cut)) for us, cut in found[:3]), f"... {found[-1][0]}", flush=True
+        )
+    rows["after_us"] = round(microseconds(call), 1)
+    launch.overlap = False
+    rows["without_overlap_us"] = round(microseconds(call), 1)
+    launch.overlap = True
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--write", action="store_true", help="keep what was found beside the kernels")
     args = parser.parse_args()
     device = torch.device("cuda")
     config = few_layers(wan5b_model(), args.layers)
     cascade, context = Cascade(build(config, device, torch.bfloat16), CascadeConfig()), inputs(config, device)
     cascade.instruct(context.text)
     cascade.watch(context.demo)
-    result: dict[str, Any] = {
-        "benchmark": "kernels",
-        "commit": measure.commit(),
-        "hardware": measure.hardware(device),
-        "layers": args.layers,
-        "passes": {},
-    }
+    about = {"commit": measure.commit(), "hardware": measure.hardware(device)}
+    result: dict[str, Any] = {"benchmark": "kernels", **about, "layers": args.layers, "passes": {}}
     with torch.inference_mode():
         for name, call in passes(cascade).items():
-            rows = {"before_us": round(microseconds(call), 1), "choices": {}}
-            for choice in choices(config)[name]:
-                found = try_all(choice, call, microseconds)
-                rows["choices"][choice.name] = [{"pass_us": us, "cut": shown(cut)} for us, cut in found]
-                print(name, choice.name, *found[:3], f"... {found[-1][0]}", flush=True)
-            rows["after_us"] = round(microseconds(call), 1)
-            for most in (0, 12, 40):
-                launch.MOST_AHEAD, kept = most * 2**20, launch.MOST_AHEAD
-                rows[f"fetched_ahead_{most}_mib_us"] = round(microseconds(call), 1)
-                launch.MOST_AHEAD = kept
-            launch.overlap = False
-            rows["without_overlap_us"] = round(microseconds(call), 1)
-            launch.overlap = True
+            rows = tune(name, call, choices(config)[name])
+            if name == "o":  # elsewhere nothing is fetched
+                launch.fetches = not launch.fetches
+                rows[f"fetches_{launch.fetches}_us"] = round(microseconds(call), 1)
+                if rows[f"fetches_{launch.fetches}_us"] > 0.995 * rows["after_us"]:
+                    launch.fetches = not launch.fetches
             result["passes"][name] = rows
             print(name, {k: v for k, v in rows.items() if k != "choices"}, flush=True)
             measure.save(args.out, "kernels-wan5b", result, quiet=True)
+    if args.write:
+        cuts.PATH.write_text(json.dumps(about | table(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -54,10 +54,16 @@ def test_the_product_with_gelu():
 def test_adding_and_norming(gated, kind):
     batch, tokens, first, width = 2, 5, 2, 48
     x = normal(batch * tokens, width, dtype=torch.float32)
-    shares, bias, levels = normal(3, len(x), width, dtype=torch.float32), normal(width), normal(2, 3, width).float()
+    shares, bias, levels = (
+        normal(3, len(x), width, dtype=torch.float32),
+        normal(width),
+        normal(2, 3, width).float(),
+    )
     rows = [Row(own=normal(width, seed=i), level=levels[:, i]) for i in range(3)]
     spread = [
-        (r.own.double() + r.level.double()).repeat_interleave(torch.tensor([first, tokens - first], device=DEVICE), 0)
+        (r.own.double() + r.level.double()).repeat_interleave(
+            torch.tensor([first, tokens - first], device=DEVICE), 0
+        )
         for r in rows
     ]
     gate, shift, scale = (s.repeat(batch, 1) for s in spread)
@@ -90,7 +96,8 @@ def test_queries_keys_values_and_gates_are_placed():
     batch, tokens, heads, width = 2, 3, 3, 16
     inner = heads * width
     shares, bias = normal(2, batch * tokens, 3 * inner + 16, dtype=torch.float32), normal(3 * inner + 16)
-    norms, rope = (normal(inner, seed=1), normal(inner, seed=2)), line_rope(torch.arange(4, 4 + tokens), width).to(DEVICE)
+    norms = normal(inner, seed=1), normal(inner, seed=2)
+    rope = line_rope(torch.arange(4, 4 + tokens), width).to(DEVICE)
     keys, values = (torch.zeros(batch, 9, heads, width, device=DEVICE, dtype=HALF) for _ in range(2))
     cache = (keys[:, 2 : 2 + tokens], values[:, 2 : 2 + tokens])
     q, gates = place_heads(shares, bias, *norms, rope, cache, (heads, width), tokens, 1e-6)
@@ -110,7 +117,9 @@ def test_parts_of_heads():
     rows, heads, width = 3, 2, 16
     shares, bias, norm = normal(2, rows, 64, dtype=torch.float32), normal(64), normal(32, seed=1)
     made = shares.double().sum(0) + bias.double()
-    q, gates = place_heads(shares[..., :32].contiguous(), bias[:32], norm, None, None, None, (heads, width), rows, 1e-6)
+    q, gates = place_heads(
+        shares[..., :32].contiguous(), bias[:32], norm, None, None, None, (heads, width), rows, 1e-6
+    )
     assert gates is None
     assert error(q, F.rms_norm(made[:, :32], (32,), eps=1e-6) * norm.double()) < 4e-3
     keys, values = (torch.zeros(1, rows, heads, width, device=DEVICE, dtype=HALF) for _ in range(2))
@@ -145,7 +154,10 @@ def test_parts_of_heads():
 def test_attention(cut, queries, sight):
     batch, heads, width, length = 2, 3, 32, 80
     k, v = (normal(batch, length, heads, width, seed=i) for i in range(2))
-    q, gate = normal(batch * queries, heads * width, seed=3), normal(batch * queries, heads, dtype=torch.float32)
+    q, gate = (
+        normal(batch * queries, heads * width, seed=3),
+        normal(batch * queries, heads, dtype=torch.float32),
+    )
     m, n = torch.arange(queries, device=DEVICE)[:, None], torch.arange(length, device=DEVICE)[None]
     seen = n < torch.where(m < sight.num_first, sight.near, sight.far)
     if sight.own >= 0:

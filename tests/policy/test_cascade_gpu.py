@@ -59,7 +59,9 @@ def test_kernels_are_no_farther_from_float32_than_plain_torch_in_bfloat16(views)
     for kernels in (True, False):
         config = CascadeConfig(graphs=False, kernels=kernels)
         got = run(config, views=views, dtype=torch.bfloat16)
-        pairs = [(x, y) for one, other in zip(exact, got, strict=True) for x, y in zip(one, other, strict=True)]
+        pairs = [
+            (x, y) for one, other in zip(exact, got, strict=True) for x, y in zip(one, other, strict=True)
+        ]
         errors.append([((x - y).norm() / x.norm()).item() for x, y in pairs])
     ours, torchs = errors
     assert max(ours) < 0.05

@@ -55,9 +55,7 @@ def fused_pass(
     return rows.unflatten(0, (batch, -1))
 
 
-def cache_context(
-    block: Block, embedded: Float[Tensor, "B L w"], keys: Float[Tensor, "2 B L h d"]
-) -> None:
+def cache_context(block: Block, embedded: Float[Tensor, "B L w"], keys: Float[Tensor, "2 B L h d"]) -> None:
     """Put the cross-attention keys and values of embedded context tokens into ``keys``."""
     shares = shares_of_product(embedded.flatten(0, 1), block.cross_kv.weight)
     norm = block.cross_norm_k.weight
@@ -72,7 +70,9 @@ def sight_of(stream: StageStream) -> Sight:
     far, own = stream.ends[-1], -1
     if stream.mask is not None:
         far, own = far - stream.widths[-1], stream.start
-    return Sight(near=stream.ends[0], far=far, num_first=stream.widths[0] if len(stream.widths) > 1 else 0, own=own)
+    return Sight(
+        near=stream.ends[0], far=far, num_first=stream.widths[0] if len(stream.widths) > 1 else 0, own=own
+    )
 
 
 def _runs(stream: StageStream) -> tuple[int, int]:
@@ -124,9 +124,7 @@ def _finish(
     ahead = block.cross_out.weight if len(rows) > OWN_PRODUCTS else None
     normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype, ahead)
     shares, norm_q = shares_of_product(normed, block.cross_q.weight), block.cross_norm_q.weight
-    q, _ = place_heads(
-        shares, block.cross_q.bias, norm_q, None, None, None, block.heads, runs[0], block.eps
-    )
+    q, _ = place_heads(shares, block.cross_q.bias, norm_q, None, None, None, block.heads, runs[0], block.eps)
     assert q is not None
     sight = Sight(near=length - 1, far=length, num_first=stream.num_blind, fixed=length)
     cross = _addend(attention_of(q, context[0], context[1], None, sight), block.cross_out, None)

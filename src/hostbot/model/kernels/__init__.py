@@ -14,8 +14,11 @@ from hostbot.model.experts import Block
 
 def usable(model: nn.Module) -> bool:
     """Whether a model's passes can run on the kernels: bfloat16 weights, none of them replaced, on a Hopper card."""
-    weights = [layer.weight for block in model.modules() if isinstance(block, Block) for layer in block.products()]
-    if not all(w.is_cuda and w.dtype == torch.bfloat16 and w.shape[1] % 8 == 0 for w in weights):
+    blocks = [block for block in model.modules() if isinstance(block, Block)]
+    layers = [layer for block in blocks for layer in block.products()]
+    weights = [layer.weight for layer in layers if isinstance(layer, nn.Linear)]
+    if len(weights) < len(layers) or not all(w.is_cuda and w.dtype == torch.bfloat16 for w in weights):
         return False
-    width = next(block.heads[1] for block in model.modules() if isinstance(block, Block))
-    return torch.cuda.get_device_capability(weights[0].device) >= (9, 0) and width >= 16 and not width & (width - 1)
+    width = blocks[0].heads[1]
+    fits = all(w.shape[1] % 8 == 0 for w in weights) and width >= 16 and width & (width - 1) == 0
+    return fits and torch.cuda.get_device_capability(weights[0].device) >= (9, 0)

@@ -6,7 +6,8 @@ Shares of the keys that were there before the pass are read before the queries a
 softmax, not yet divided by its sum, and ``_combine_kernel`` puts them together (one share needs none of this).
 """
 
-# mypy: allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-decorators, allow-untyped-calls, allow-untyped-defs, allow-incomplete-defs
+# (what Triton compiles carries no Python types)
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hostbot.model.kernels import launch
+from hostbot.model.kernels import cuts, launch
 from hostbot.model.kernels.launch import begin, fetch, ready
 
 
@@ -56,7 +57,9 @@ def _step(q, keys, values, n, acc, top, total, scale, limit, own, high, MASKED: 
         seen = ((n[None, :] < limit[:, None]) | (n[None, :] == own[:, None])) & (n[None, :] < high)
         scores = tl.where(seen, scores, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, axis=1))
-    base = tl.where(new_top == float("-inf"), 0.0, new_top) if MASKED else new_top  # a row may have seen nothing yet
+    base = (
+        tl.where(new_top == float("-inf"), 0.0, new_top) if MASKED else new_top
+    )  # a row may have seen nothing yet
     weights = tl.exp2(scores - base[:, None])
     shrunk = tl.exp2(top - base)
     acc = tl.dot(weights.to(values.dtype), values, acc * shrunk[:, None])
@@ -108,8 +111,11 @@ def _attention_kernel(
         begin()
         if is_own:
             ready()
-    keys = k.load([first + start * BLOCK_N, column])
-    values = v.load([first + start * BLOCK_N, column])
+    if (
+        not LOOP
+    ):  # with several blocks a share the loop's own reading ahead is worth more shared memory than this
+        keys = k.load([first + start * BLOCK_N, column])
+        values = v.load([first + start * BLOCK_N, column])
     if OVERLAP:
         ready()
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -122,20 +128,21 @@ def _attention_kernel(
     acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
     top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    n = low + start * BLOCK_N + tl.arange(0, BLOCK_N)
-    acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
     if LOOP:
-        all_see = tl.minimum(end, tl.maximum(start + 1, (tl.minimum(tl.minimum(near, far), high) - low) // BLOCK_N))
-        for index in range(start + 1, all_see):
+        all_see = tl.maximum(tl.minimum(tl.minimum(near, far), high) - low, 0) // BLOCK_N
+        for index in range(start, tl.minimum(end, all_see)):
             n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
             keys = k.load([first + index * BLOCK_N, column])
             values = v.load([first + index * BLOCK_N, column])
             acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, False)
-        for index in range(all_see, end):
+        for index in range(tl.maximum(start, all_see), end):
             n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
             keys = k.load([first + index * BLOCK_N, column])
             values = v.load([first + index * BLOCK_N, column])
             acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+    else:
+        n = low + start * BLOCK_N + tl.arange(0, BLOCK_N)
+        acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
     if SHARED:
         part = share.to(tl.int64) * tl.num_programs(1) // HEADS * S * HEADS
         tl.store(tops + part + rows * HEADS + head, top, mask=m < S)
@@ -187,14 +194,17 @@ def _combine_kernel(
     acc = tl.zeros([BLOCK, WIDTH], dtype=tl.float32)
     for share in tl.static_range(SHARES):  # unrolled: all shares are asked for at once
         weight = tl.exp2(tl.load(tops + share * stride + place, mask=there, other=0.0) - top)
-        acc += tl.load(partial + share * stride * WIDTH + places, mask=there[:, None], other=0.0) * weight[:, None]
+        acc += (
+            tl.load(partial + share * stride * WIDTH + places, mask=there[:, None], other=0.0)
+            * weight[:, None]
+        )
     tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=there[:, None])
 
 
 FEW = (16, 32, 160)
 LONG = 768
-MEASURED: dict[tuple[int, bool], Cut] = {}
-"""Fastest on an H200 (``benchmarks/kernels.py``) by queries rounded up to one of ``FEW``, and more than ``LONG`` keys."""
+MEASURED = {(row["queries"], row["long"]): Cut(**row["cut"]) for row in cuts.read()["attentions"]}
+"""Fastest cuts by queries rounded up to one of ``FEW`` (0: more) and whether there are more than ``LONG`` keys."""
 
 
 def best_cut(num_queries: int, num_keys: int, fixed: int) -> Cut:
@@ -218,17 +228,23 @@ def attention_of(
     """Softmax attention, each head's result scaled by its gate; ``ahead``: what may be fetched for a later kernel."""
     batch, length, heads, width = k.shape
     rows, num_queries = len(q), len(q) // batch
-    num_keys = max(sight.near if sight.num_first else 0, sight.far, sight.own + num_queries if sight.own >= 0 else 0)
+    num_keys = max(
+        sight.near if sight.num_first else 0, sight.far, sight.own + num_queries if sight.own >= 0 else 0
+    )
     fixed = min(sight.fixed, num_keys)
     cut = cut or best_cut(num_queries, num_keys, fixed)
     of_fixed = min(cut.fixed_shares, triton.cdiv(fixed, cut.keys))
     shares = of_fixed + (num_keys > fixed)
-    most = max(triton.cdiv(triton.cdiv(fixed, cut.keys), max(1, of_fixed)), triton.cdiv(num_keys - fixed, cut.keys))
+    most = max(
+        triton.cdiv(triton.cdiv(fixed, cut.keys), max(1, of_fixed)), triton.cdiv(num_keys - fixed, cut.keys)
+    )
     out = torch.empty_like(q)
     parts, tops, totals = out, None, None
     if shares > 1:
         parts = torch.empty(shares, rows, heads * width, device=q.device, dtype=torch.float32)
-        tops, totals = (torch.empty(shares, rows, heads, device=q.device, dtype=torch.float32) for _ in range(2))
+        tops, totals = (
+            torch.empty(shares, rows, heads, device=q.device, dtype=torch.float32) for _ in range(2)
+        )
     _attention_kernel[(triton.cdiv(num_queries, cut.queries), batch * heads, shares)](
         q,
         TensorDescriptor.from_tensor(k.view(-1, heads * width), [cut.keys, width]),

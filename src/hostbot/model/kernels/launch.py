@@ -5,7 +5,8 @@ A kernel of some microseconds spends as long on starting. So each lets the next 
 (``griddepcontrol.wait``: all of the kernel before is done and written).
 """
 
-# mypy: allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-decorators, allow-untyped-calls, allow-untyped-defs, allow-incomplete-defs
+# (what Triton compiles carries no Python types)
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from hostbot.model.kernels import cuts
+
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Kernels run as Python on a CPU: slow, and a way to test them without a card."""
 overlap = not INTERPRETED
 """Whether kernels overlap as described; a benchmark may turn it off to see what it brings."""
-fetches = False
+fetches = bool(cuts.read()["fetches"])
 """Whether kernels ask for what a later product will read."""
 FEW_ROWS = 160
 """Beyond this many rows kernels are long, and gain nothing from an early start."""

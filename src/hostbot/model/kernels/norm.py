@@ -3,7 +3,8 @@
 Legend: M rows (B samples of S tokens), P shares of a product, w width, G runs of tokens that share a noise level.
 """
 
-# mypy: allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-decorators, allow-untyped-calls, allow-untyped-defs, allow-incomplete-defs
+# (what Triton compiles carries no Python types)
 
 from __future__ import annotations
 
@@ -152,13 +153,17 @@ def add_and_norm(
     rows, width = x.shape
     out = torch.empty_like(x, dtype=dtype)
     gate = addend.gate if addend is not None else None
-    modulated = isinstance(norm, Modulated)
+    scale = shift = scale_level = shift_level = None
     if isinstance(norm, Modulated):
-        scale, shift, levels = norm.scale.own, norm.shift.own, (norm.scale.level, norm.shift.level)
-    else:
-        scale, shift = (norm.weight, norm.bias) if norm is not None else (None, None)
-        levels = (None, None)
-    level = levels[0] if levels[0] is not None else gate.level if gate is not None else None
+        scale, scale_level, shift, shift_level = (
+            norm.scale.own,
+            norm.scale.level,
+            norm.shift.own,
+            norm.shift.level,
+        )
+    elif norm is not None:
+        scale, shift = norm.weight, norm.bias
+    level = scale_level if gate is None else gate.level  # all of a pass's levels lie alike
     _norm_kernel[(rows,)](
         x,
         addend.shares if addend is not None else None,
@@ -166,9 +171,9 @@ def add_and_norm(
         gate.own if gate is not None else None,
         gate.level if gate is not None else None,
         scale,
-        levels[0],
+        scale_level,
         shift,
-        levels[1],
+        shift_level,
         out,
         addend.shares.stride(0) if addend is not None else 0,
         level.stride(0) if level is not None else 0,
@@ -181,7 +186,7 @@ def add_and_norm(
         BLOCK=triton.next_power_of_2(width),
         GATED=gate is not None,
         NORM=norm is not None,
-        MODULATED=modulated,
+        MODULATED=isinstance(norm, Modulated),
         num_warps=8 if width > 1024 else 4,
         maxnreg=128,  # two rows a multiprocessor: 147 are more than there are multiprocessors
         **launch.options(rows),

@@ -8,7 +8,8 @@ and their sums are left for whoever reads the result to add up. A tile's first i
 rows are there.
 """
 
-# mypy: allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-decorators, allow-untyped-calls, allow-untyped-defs, allow-incomplete-defs
+# (what Triton compiles carries no Python types)
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hostbot.model.kernels import launch
+from hostbot.model.kernels import cuts, launch
 from hostbot.model.kernels.launch import begin, ready
 
 MOST_ROWS = 160
@@ -49,7 +50,9 @@ def _tanh_gelu(y):
 
 
 @triton.jit
-def _store(acc, bias, out, first_n, first_m, M, N, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr, GELU: tl.constexpr):
+def _store(
+    acc, bias, out, first_n, first_m, M, N, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr, GELU: tl.constexpr
+):
     n = first_n + tl.arange(0, BLOCK_N)[:, None]
     m = first_m + tl.arange(0, WIDTH)[None, :]
     if GELU:
@@ -156,8 +159,16 @@ def tiled(
     )
 
 
-MEASURED: dict[tuple[int, int, int], Tiling | int] = {}
-"""Fastest on an H200 (``benchmarks/kernels.py``) by rows rounded up, N and K; a number: the library's, in shares."""
+def _measured() -> dict[tuple[int, int, int], Tiling | int]:
+    rows = cuts.read()["products"]
+    return {
+        (row["rows"], row["outputs"], row["inputs"]): row.get("library_shares") or Tiling(**row["tiling"])
+        for row in rows
+    }
+
+
+MEASURED = _measured()
+"""Fastest cuts by rows rounded up, N and K; a number: the library's product in so many shares."""
 
 
 def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling | int:
@@ -173,7 +184,9 @@ def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling
     return replace(block, shares=shares)
 
 
-def _library_shares(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], shares: int) -> Float[Tensor, "P M N"]:
+def _library_shares(
+    x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], shares: int
+) -> Float[Tensor, "P M N"]:
     """The library's product as a batch of products over shares of K: enough tiles, and no kernel to add them up."""
     if shares == 1:
         return torch.mm(x, weight.T)[None]
