@@ -307,6 +307,7 @@ def main() -> None:
     modes = ["off", "default", "max-autotune-no-cudagraphs"]
     parser.add_argument("--compile", default="off", choices=modes, help="for passes that run on no kernels")
     parser.add_argument("--plain", action="store_true", help="also time plain torch under graphs")
+    parser.add_argument("--profile", action="store_true", help="also say which kernels take the time")
     parser.add_argument("--options", action="store_true", help="also time what trades accuracy for speed")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -357,7 +358,7 @@ def main() -> None:
         if "cycle_ms" in result[name] and "p50" in result["naive_ms"]:
             ratio = result["naive_ms"]["p50"] / result[name]["cycle_ms"]["p50"]
             result[name]["speed_up_over_naive"] = round(ratio, 2)
-    if device.type == "cuda":
+    if device.type == "cuda" and args.profile:
         attempt(result, "top_kernels", lambda: kernels(model, context, fast), args.out)
     if args.options:
         fewer = replace(fast, steps_p=4, steps_o=10, steps_a=10)
