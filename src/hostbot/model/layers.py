@@ -38,7 +38,8 @@ class Linear(nn.Linear):
         with torch.autocast(x.device.type, enabled=False):
             weight, bias = self.weight.float(), None if self.bias is None else self.bias.float()
             if x.is_cuda and min(weight.shape) <= NARROW and not torch.is_grad_enabled():
-                product = (x.float().unsqueeze(-2) * weight).sum(-1)  # the library takes four kernels, and longer
+                # The library takes four kernels for this, and longer.
+                product = (x.float().unsqueeze(-2) * weight).sum(-1)
                 return product if bias is None else product + bias
             return F.linear(x.float(), weight, bias)
 
