@@ -26,12 +26,13 @@ types: setup  ## mypy, strict, on src/
 
 check: lint types test  ## everything a commit must pass
 
-oracle: setup  ## compare with the real lerobot package, in an environment of its own
+oracle: setup  ## compare with the real lerobot and openpi-client, in environments of their own
 	@tests/oracle/setup.sh
+	@tests/oracle/setup_openpi.sh
 	@$(BIN)/python -m pytest -m oracle tests/oracle
 
 lock: setup  ## write requirements/lock.txt again from what is installed
 	@scripts/lock.sh $(VENV)
 
 clean:  ## remove environments and caches
-	rm -rf $(VENV) .venv-oracle .mypy_cache .ruff_cache .pytest_cache demo
+	rm -rf $(VENV) .venv-oracle .venv-openpi .mypy_cache .ruff_cache .pytest_cache demo

@@ -108,10 +108,13 @@ def test_draws_are_functions_of_seed_step_and_slot(tmp_path):
 
 def test_processes_that_share_the_slots_see_what_one_would(tmp_path):
     pairs = make_pairs(tmp_path)
-    whole, looks = pairs.batch(5, range(4))
+    batch = pairs.batch(5, range(4))
+    whole, looks = batch.clips, batch.looks
     for share, rows in ((range(2), [0, 1, 4, 5]), (range(2, 4), [2, 3, 6, 7])):
-        part, part_looks = pairs.batch(5, share)
-        assert torch.equal(part_looks, looks[rows])
+        found = pairs.batch(5, share)
+        part = found.clips
+        assert torch.equal(found.looks, looks[rows])
+        assert torch.equal(found.tasks, batch.tasks[share.start : share.stop])
         assert torch.equal(part.lengths, whole.lengths[rows])
         steps, views = part.frames.shape[1:3]
         assert torch.equal(part.frames, whole.frames[rows][:, :steps, :views])

@@ -1,6 +1,7 @@
 """Labels: shards, resuming, reasons, reading back; and the aligner's own files."""
 
 import dataclasses
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -166,11 +167,21 @@ def test_played_in_step_shows_every_frame_of_both_and_never_steps_back(aligner):
 def test_a_video_with_itself_is_its_own_map_and_its_reverse_is_less_sure(aligner, tmp_path):
     path = encode(tmp_path / "v.mp4", "libx264", num_frames=50)
     video = embed_video(aligner, path)
-    assert (video.num_frames, len(video.steps)) == (50, 27)  # 30 Hz seen at 16
+    assert (video.num_frames, len(video.steps)) == (50, 28)  # 30 Hz seen at 16, and the last frame
     found = align_whole(aligner, video, video)
     at_steps = found.found.robot_to_demo[video.steps]
     assert np.abs(at_steps - video.steps).max() <= 2
     assert found.confidence > align_whole(aligner, reversed_video(video), video).confidence
+
+
+def test_a_varying_rate_is_seen_by_the_clock(aligner, tmp_path):
+    """Frames that come ten at once are one step, not ten."""
+    pts = [*range(10), *range(300, 1500, 100)]
+    path = encode(tmp_path / "v.mp4", "libx264", num_frames=22, pts=pts, time_base=Fraction(1, 1000))
+    video = embed_video(aligner, path)
+    assert np.allclose(video.times_s, np.array(pts) / 1000, atol=2e-3)
+    assert (video.steps < 10).sum() <= 2
+    assert set(range(10, 22)) <= set(video.steps.tolist())
 
 
 def test_long_videos_are_thinned_and_mapped_whole(aligner, tmp_path):

@@ -13,13 +13,20 @@ import numpy as np
 import pytest
 import torch
 
+from hostbot.align.aligner import Aligner, AlignerConfig
+from hostbot.align.calibrate import calibrate
 from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.collapse import CollapseConfig, clock_share, look_for_collapse
+from hostbot.align.contrast import contrast_loss, video_means
 from hostbot.align.distributed import World
+from hostbot.align.draw import DrawConfig
+from hostbot.align.evaluate import Truth
 from hostbot.align.recipe import TrainConfig, learning_rate
+from hostbot.align.report import EvalPair, evaluate
 from hostbot.types import BadInput
 from tests.align import tiny_qwen
-from tests.align.training import CONFIG, make_trainer
+from tests.align.fakes import FilmSource
+from tests.align.training import CONFIG, ENCODER, make_trainer
 
 ROOT = Path(__file__).parents[2]
 ALONE = [sys.executable, "-m", "tests.align.training"]
@@ -63,7 +70,7 @@ def test_two_processes_fine_tune_qwen_as_one_does(tmp_path):
     """Processes hold clips of different numbers of views, and still run the sharded model equally often."""
     (tmp_path / "qwen").mkdir()
     tiny_qwen.write(tmp_path / "qwen")
-    one = run_training(tmp_path / "one", "--qwen", tmp_path / "qwen")
+    one = [report.total for report in make_trainer(tmp_path / "one", qwen=tmp_path / "qwen").run()]
     two = run_training(tmp_path / "two", "--qwen", tmp_path / "qwen", command=TWO)
     np.testing.assert_allclose(two, one, rtol=2e-3)
     assert one[0] != one[-1]
@@ -100,6 +107,60 @@ def test_the_number_of_processes_may_change_on_the_way(whole, tmp_path):
         torch.testing.assert_close(two[name], one[name], atol=2e-3, rtol=0)
 
 
+def test_contrast_is_a_choice_among_other_tasks_only():
+    g = torch.Generator().manual_seed(0)
+    demo, robot = (torch.nn.functional.normalize(torch.randn(4, 6, generator=g), dim=-1) for _ in range(2))
+    tasks = torch.tensor([0, 1, 0, 2])
+    by_hand = []
+    for k in range(4):
+        for a, b in ((demo, robot), (robot, demo)):
+            foes = [j for j in range(4) if tasks[j] != tasks[k]]
+            scores = [math.exp(float(a[k] @ b[j]) / 0.2) for j in [k, *foes]]
+            by_hand.append(-math.log(scores[0] / sum(scores)))
+    assert float(contrast_loss(demo, robot, tasks, 0.2)) == pytest.approx(np.mean(by_hand), rel=1e-5)
+    assert float(contrast_loss(demo, robot, torch.zeros(4).long(), 0.2)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_mean_of_a_video_leaves_its_padding_out():
+    points = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    found = video_means(points, torch.tensor([5, 2]))
+    wanted = points[1, :2].mean(0)
+    torch.testing.assert_close(found[1], wanted / wanted.norm())
+
+
+def test_training_aligns_new_videos_far_better_than_the_clock(tmp_path):
+    """From pixels to figures: videos never seen, of other backgrounds and paces, as one view and as three."""
+    config = dataclasses.replace(
+        CONFIG, steps=160, batch_size=6, learning_rate=2e-3, warmup=20, min_ratio=0.05, save_every=1000, contrast=0.3,
+        draw=DrawConfig(max_steps=24, flip=0.0),
+    )  # fmt: skip
+    trainer = make_trainer(tmp_path, config, per_task=6, lengths=(12, 24))
+    reports = list(trainer.run())
+    assert reports[-1].collapse.sentence == ""
+    encoder = AlignerConfig(encoder=ENCODER, max_steps=64)
+    calibration = calibrate(Aligner(trainer.encoder, encoder), trainer.pairs, 40)
+    aligner = Aligner(trainer.encoder, dataclasses.replace(encoder, calibration=calibration))
+    robot = FilmSource(
+        "robot", views=("left_wrist", "right_wrist", "third_person"), seed=100, lengths=(20, 30)
+    )
+    demo = FilmSource("human", seed=300, lengths=(20, 40))
+    pairs = [
+        EvalPair(task=str(t), group="", robot=4 * t + k, demo=4 * t + k, wrong_demo=(4 * t + 4) % 12)
+        for t in range(3)
+        for k in range(4)
+    ]
+
+    def truth_of(pair):
+        events = np.array([e.frame for e in robot.events(pair.robot)])
+        paths = robot.data[pair.robot][1], demo.data[pair.demo][1]
+        return Truth(robot_progress=paths[0], demo_progress=paths[1], robot_events=events)
+
+    figures = evaluate(aligner, robot, demo, pairs, truth_of).figures()
+    assert figures["event_error"]["mean"] < 0.4 * figures["event_error_clock"]["mean"]
+    assert figures["auroc_wrong_task"] > 0.95
+    assert figures["auroc_backwards"] > 0.95
+
+
 def test_the_learning_rate_warms_up_and_falls_to_its_share():
     config = TrainConfig(steps=1000, warmup=100, learning_rate=2.0, min_ratio=0.3)
     assert learning_rate(config, 0) == pytest.approx(0.02)
@@ -114,8 +175,8 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_alone_and_stops_in_the_end
     before = {name: p.detach().clone() for name, p in trainer.named.items()}
     sound = trainer.loss
 
-    def broken(clips, looks):
-        found = sound(clips, looks)
+    def broken(batch):
+        found = sound(batch)
         return dataclasses.replace(found, total=found.total * math.nan)
 
     monkeypatch.setattr(trainer, "loss", broken)

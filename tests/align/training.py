@@ -20,7 +20,7 @@ from tests.align.fakes import FilmSource, groups
 ENCODER = SmallConfig(size=32, channels=(8, 16), depth=1, width=32, temporal=1, embedding=16)
 CONFIG = TrainConfig(
     steps=12, batch_size=4, learning_rate=1e-3, warmup=3, bf16=False, save_every=4, look_every=6,
-    draw=DrawConfig(max_steps=14),
+    draw=DrawConfig(max_steps=14), contrast=0.1,
 )  # fmt: skip
 
 
@@ -30,15 +30,15 @@ def make_pairs(root, config=CONFIG.draw, seed=0, **options):
         "human": FilmSource("human", seed=2, **options),
     }
     caches = {
-        body: build_cache(source, root / "cache", CacheConfig(size=32, max_frames=18))
+        body: build_cache(source, root / "cache", CacheConfig(size=32, max_frames=24))
         for body, source in sources.items()
     }
     return Pairs(caches, groups(**sources), config, seed)
 
 
-def make_trainer(root, config=CONFIG, world=None, qwen=None):
+def make_trainer(root, config=CONFIG, world=None, qwen=None, **options):
     torch.manual_seed(0)
-    pairs = make_pairs(root, config.draw, config.seed)
+    pairs = make_pairs(root, config.draw, config.seed, **options)
     if qwen is None:
         return Trainer(SmallFrameEncoder(ENCODER), pairs, config, root / "run", world)
     config = dataclasses.replace(config, steps=3, draw=dataclasses.replace(config.draw, max_steps=4))

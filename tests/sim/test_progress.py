@@ -56,3 +56,13 @@ def test_human_and_robot_are_asynchronous():
     found = measure_clock(names, range(500, 502))
     assert len(found) >= 5
     assert np.mean(found) > 0.03
+
+
+def test_of_a_step_tried_again_the_last_try_counts():
+    """Frames 5 and 8 are the try that failed."""
+    tried = [
+        *events(approach=5, grasp=8),
+        Event(name="again", frame=12),
+        *events(approach=25, grasp=28, lift=30, release=40),
+    ]
+    assert [b for _, b in shared(ROBOT, tried)] == [25, 28, 30, 40]

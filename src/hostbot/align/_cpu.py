@@ -1,190 +1,97 @@
-"""Smooth DTW on a CPU: anti-diagonal sweeps compiled by numba, a batch shared out over torch's threads.
+"""Smooth DTW of a batch on a CPU: compiled sweeps, the pairs shared out over torch's threads.
 
-Legend: n m the lengths of one pair, s = i + j its anti-diagonal, R(i,j) the accumulated cost.
-Cells of one anti-diagonal do not depend on each other, so that the compiler turns the loop over them into
-vector instructions. Each cell keeps two of the three derivatives of its smooth minimum (``up`` and ``left``, in
-the order of the sweep); the third is one minus their sum.
+Legend: B pairs, T N padded lengths, n m the true ones, ``kept`` the derivatives a backward pass needs.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import torch
-from numba import types
-from numba.extending import intrinsic, overload
+from torch import Tensor
 
-F = TypeVar("F", bound=Callable[..., Any])
-BORDER = 1e9
-LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693145751953125, 1.428606765330187e-06
-ROUND = 12582912.0
-"""1.5 * 2**23: adding it to a small float32 leaves the nearest whole number in the low bits."""
+from hostbot.align._compile import compiled
+from hostbot.align._sweep import SPARE, sweep, unsweep
 
-
-def compiled(fn: F) -> F:
-    """Compile at the first call, without the GIL; fused multiply-adds are the only liberty taken."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-    try:
-        return numba.njit(cache=True, **options)(fn)
-    except RuntimeError:  # no folder to keep compiled code in
-        return numba.njit(**options)(fn)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _bits(context: Any, x: Any) -> Any:
-    """The bits of a float32 as an int32."""
-    return types.int32(types.float32), lambda c, b, s, a: b.bitcast(a[0], c.get_value_type(types.int32))
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _float(context: Any, x: Any) -> Any:
-    """The float32 with these bits."""
-    return types.float32(types.int32), lambda c, b, s, a: b.bitcast(a[0], c.get_value_type(types.float32))
-
-
-def _exp(x: float) -> float:
-    """exp(x) for x <= 0."""
-    return math.exp(x)
-
-
-@overload(_exp)  # type: ignore[untyped-decorator]
-def _exp_of(x: Any) -> Any:
-    def library(x: Any) -> Any:
-        return math.exp(x)
-
-    def polynomial(x: Any) -> Any:
-        x = max(x, np.float32(-87.0))
-        shifted = x * np.float32(LOG2E) + np.float32(ROUND)
-        n = shifted - np.float32(ROUND)
-        f = (x - n * np.float32(LN2_HIGH)) - n * np.float32(LN2_LOW)
-        y = f * np.float32(1 / 720) + np.float32(1 / 120)
-        y = y * f + np.float32(1 / 24)
-        y = y * f + np.float32(1 / 6)
-        y = y * f + np.float32(0.5)
-        y = y * f + np.float32(1.0)
-        y = y * f + np.float32(1.0)
-        return _float(np.int32(_bits(y) + (_bits(shifted) << np.int32(23))))
-
-    return polynomial if x == types.float32 else library
+WORTH_A_THREAD = 60_000
+"""Cells below which waking a thread costs more than it brings."""
 
 
 @compiled
-def _diagonal(c: Any, above: Any, before: Any, corner: Any, gamma: Any, out: Any, up: Any, left: Any) -> None:
-    """One anti-diagonal of eq:sdtw_forward with the derivatives p (1 - (a - mean) / gamma) of eq:smoothmin."""
-    one, rate = type(gamma)(1.0), type(gamma)(1.0) / gamma
-    for k in range(len(c)):
-        a, b, d = above[k], before[k], corner[k]
-        first = a < b
-        low, high = (a, b) if first else (b, a)
-        second = low < d
-        least, other = (low, d) if second else (d, low)
-        e_high, e_other = _exp((least - high) * rate), _exp((least - other) * rate)
-        w = one / (one + e_high + e_other)
-        p_high, p_other = w * e_high, w * e_other
-        more = p_high * (high - least) + p_other * (other - least)
-        out[k] = c[k] + (least + more)
-        p_low = w if second else p_other
-        d_low = p_low * (one - ((low - least) - more) * rate)
-        d_high = p_high * (one - ((high - least) - more) * rate)
-        up[k], left[k] = (d_low, d_high) if first else (d_high, d_low)
-
-
-@compiled
-def _sweep(cost: Any, gamma: Any, table: Any, up: Any, left: Any) -> Any:
-    """R of one pair, its terminal value returned; ``table`` and the derivatives are written where not empty."""
-    n, m = cost.shape
-    rows = np.full((3, n + 1), cost.dtype.type(BORDER), cost.dtype)
-    c, spare = np.empty(n, cost.dtype), np.empty((2, n), cost.dtype)
-    start, kept = 0, len(up) > 0
-    for s in range(n + m - 1):
-        low, high = max(0, s - m + 1), min(n - 1, s) + 1
-        size = high - low
-        new, last, older = rows[s % 3], rows[(s + 2) % 3], rows[(s + 1) % 3]
-        for k in range(size):
-            c[k] = cost[low + k, s - low - k]
-        u, v = (up[start : start + size], left[start : start + size]) if kept else (spare[0], spare[1])
-        if s == 0:
-            new[1], u[0], v[0] = c[0], 0, 0
-        else:
-            _diagonal(
-                c[:size],
-                last[low:high],
-                last[low + 1 : high + 1],
-                older[low:high],
-                gamma,
-                new[low + 1 : high + 1],
-                u,
-                v,
-            )
-        if table.size:
-            for k in range(size):
-                table[low + k, s - low - k] = new[low + 1 + k]
-        start += size
-    return rows[(n + m - 2) % 3][n]
-
-
-@compiled
-def _unsweep(seed: Any, last: Any, up: Any, left: Any, grad: Any) -> None:
-    """Add to ``grad`` what ``seed`` (of the table) and ``last`` (of its terminal value) ask of the cost."""
-    n, m = grad.shape
-    ups, lefts = np.zeros((2, n + 2), grad.dtype), np.zeros((2, n + 2), grad.dtype)
-    corners, g = np.zeros((3, n + 2), grad.dtype), np.zeros(n, grad.dtype)
-    start = n * m
-    for s in range(n + m - 2, -1, -1):
-        low, high = max(0, s - m + 1), min(n - 1, s) + 1
-        size = high - low
-        start -= size
-        g[:size] = 0
-        if s == n + m - 2:
-            g[0] = last
-        if seed.size:
-            for k in range(size):
-                g[k] += seed[low + k, s - low - k]
-        a, b, d = ups[(s + 1) % 2], lefts[(s + 1) % 2], corners[(s + 2) % 3]
-        x, y, z = ups[s % 2], lefts[s % 2], corners[s % 3]
-        for k in range(size):
-            g[k] += a[low + k + 2] + b[low + k + 1] + d[low + k + 2]
-        for k in range(size):
-            x[low + k + 1] = g[k] * up[start + k]
-            y[low + k + 1] = g[k] * left[start + k]
-            z[low + k + 1] = g[k] - x[low + k + 1] - y[low + k + 1]
-        for edge in (low, high + 1):
-            x[edge] = y[edge] = z[edge] = 0
-        for k in range(size):
-            grad[low + k, s - low - k] += g[k]
-
-
-@compiled
-def _oriented(table: Any, n: int, m: int, reverse: bool) -> Any:
+def _part(table: Any, n: int, m: int, reverse: bool) -> Any:
     """The valid part of a padded table, read from its other end where E is wanted."""
     part = table[:n, :m]
     return part[::-1, ::-1] if reverse else part[::1, ::1]
 
 
 @compiled
-def _forward(
-    cost: Any, n: Any, m: Any, gamma: Any, reverse: bool, table: Any, up: Any, left: Any, last: Any
-) -> None:
+def _paths(cost: Any, n: Any, m: Any, gamma: Any, last: Any, grad: Any) -> None:
+    """R(n,m) and, unless ``grad`` is empty, its gradient at once: the derivatives never leave the cache."""
+    kept = np.empty((2, cost.shape[1] * cost.shape[2] + SPARE), cost.dtype)
+    up, left = kept[0], kept[1]
+    one, nothing = cost.dtype.type(1), np.empty((0, 0), cost.dtype)[::1, ::1]
     for b in range(len(cost)):
-        out = _oriented(table[b], n[b], m[b], reverse)
-        last[b] = _sweep(_oriented(cost[b], n[b], m[b], reverse), gamma, out, up[b], left[b])
+        last[b] = sweep(_part(cost[b], n[b], m[b], False), gamma, nothing, up, left)
+        if grad.size:
+            unsweep(nothing, one, up, left, _part(grad[b], n[b], m[b], False))
 
 
 @compiled
-def _backward(seed: Any, last: Any, n: Any, m: Any, reverse: bool, up: Any, left: Any, grad: Any) -> None:
+def _tables(cost: Any, n: Any, m: Any, gamma: Any, R: Any, E: Any, kept: Any) -> None:
+    for b in range(len(cost)):
+        k, h, w = kept[b], n[b], m[b]
+        sweep(_part(cost[b], h, w, False), gamma, _part(R[b], h, w, False), k[0], k[1])
+        sweep(_part(cost[b], h, w, True), gamma, _part(E[b], h, w, True), k[2], k[3])
+
+
+@compiled
+def _untables(R: Any, E: Any, n: Any, m: Any, kept: Any, grad: Any) -> None:
+    other, zero = np.empty(grad.shape[1:], grad.dtype), grad.dtype.type(0)
     for b in range(len(grad)):
-        out = _oriented(grad[b], n[b], m[b], reverse)
-        _unsweep(_oriented(seed[b], n[b], m[b], reverse), last[b], up[b], left[b], out)
+        k, h, w = kept[b], n[b], m[b]
+        unsweep(_part(R[b], h, w, False), zero, k[0], k[1], _part(grad[b], h, w, False))
+        unsweep(_part(E[b], h, w, True), zero, k[2], k[3], _part(other, h, w, True))
+        for i in range(h):
+            for j in range(w):
+                grad[b, i, j] += other[i, j]
+
+
+@compiled
+def _scores(cost: Any, n: Any, m: Any, gamma: Any, own: Any, z: Any, last: Any, kept: Any) -> None:
+    """(own c - R - E) / gamma and R(n,m); R and E themselves stay in the cache."""
+    rows, columns = cost.shape[1:]
+    R, spare = np.empty((rows, columns), cost.dtype), np.empty((4, kept.shape[2]), cost.dtype)
+    rate = cost.dtype.type(1) / gamma
+    for b in range(len(cost)):
+        k, h, w = kept[b] if len(kept) else spare, n[b], m[b]
+        last[b] = sweep(_part(cost[b], h, w, False), gamma, _part(R, h, w, False), k[0], k[1])
+        sweep(_part(cost[b], h, w, True), gamma, _part(z[b], h, w, True), k[2], k[3])
+        for i in range(h):
+            c, r, e = cost[b, i], R[i], z[b, i]
+            for j in range(w):
+                e[j] = (own * c[j] - r[j] - e[j]) * rate
+
+
+@compiled
+def _unscores(seed: Any, last: Any, n: Any, m: Any, gamma: Any, own: Any, kept: Any, grad: Any) -> None:
+    other = np.empty(grad.shape[1:], grad.dtype)
+    zero, rate = grad.dtype.type(0), grad.dtype.type(1) / gamma
+    for b in range(len(grad)):
+        k, h, w = kept[b], n[b], m[b]
+        unsweep(_part(seed[b], h, w, False), -gamma * last[b], k[0], k[1], _part(grad[b], h, w, False))
+        unsweep(_part(seed[b], h, w, True), zero, k[2], k[3], _part(other, h, w, True))
+        for i in range(h):
+            s, g, o = seed[b, i], grad[b, i], other[i]
+            for j in range(w):
+                g[j] = (own * s[j] - g[j] - o[j]) * rate
 
 
 class Workers:
-    """Threads that live as long as the process, made again after a fork."""
+    """Threads that live as long as the process and are made again after a fork."""
 
     pool: ThreadPoolExecutor | None = None
 
@@ -194,14 +101,17 @@ class Workers:
         cls.pool = None
 
     @classmethod
-    def each(cls, fn: Callable[[slice], object], batch: int) -> None:
-        """Call ``fn`` on slices of the batch, as many at once as torch has threads."""
-        num = min(batch, torch.get_num_threads())
-        parts = [slice(batch * k // num, batch * (k + 1) // num) for k in range(num)]
+    def share(cls, kernel: Callable[..., None], cells: int, *arguments: Any) -> None:
+        """Call a kernel on shares of the batch (tensors are cut along it), as many at once as torch has threads."""
+        arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in arguments]
+        batch = len(arrays[0])
+        num = max(1, min(batch, torch.get_num_threads(), cells // WORTH_A_THREAD))
+        cuts = [slice(batch * k // num, batch * (k + 1) // num) for k in range(num)]
+        shares = [[x[cut] if isinstance(x, np.ndarray) else x for x in arrays] for cut in cuts]
         if num > 1 and cls.pool is None:
             cls.pool = ThreadPoolExecutor(os.cpu_count() or 1, "hostbot-dtw")
-        others = [cls.pool.submit(fn, part) for part in parts[1:]] if cls.pool and num > 1 else []
-        fn(parts[0])
+        others = [cls.pool.submit(kernel, *share) for share in shares[1:]] if cls.pool else []
+        kernel(*shares[0])
         for other in others:
             other.result()
 
@@ -209,52 +119,64 @@ class Workers:
 os.register_at_fork(after_in_child=Workers.forget)
 
 
-def sweep(
-    cost: torch.Tensor,
-    n: torch.Tensor,
-    m: torch.Tensor,
-    gamma: float,
-    *,
-    reverse: bool,
-    table: bool,
-    grad: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Table (empty unless asked for), its terminal values and the derivatives a backward sweep needs."""
-    batch, rows, columns = cost.shape
-    out = cost.new_zeros((batch, rows, columns) if table else (batch, 0, 0))
-    kept = cost.new_empty((2, batch, rows * columns if grad else 0))
-    last = cost.new_empty(batch)
-    arrays = [x.detach().numpy() for x in (cost.contiguous(), n, m, out, kept[0], kept[1], last)]
-    rate = arrays[0].dtype.type(gamma)
-
-    def run(part: slice) -> None:
-        c, ns, ms, o, u, v, e = (x[part] for x in arrays)
-        _forward(c, ns, ms, rate, reverse, o, u, v, e)
-
-    Workers.each(run, batch)
-    return out, last, kept
+def _number(like: Tensor, value: float) -> Any:
+    """A scalar of the tensor's own type, so that a kernel is compiled once a type."""
+    return np.float32(value) if like.dtype == torch.float32 else np.float64(value)
 
 
-def unsweep(
-    seed: torch.Tensor | None,
-    last: torch.Tensor | None,
-    n: torch.Tensor,
-    m: torch.Tensor,
-    kept: torch.Tensor,
-    shape: torch.Size,
-    *,
-    reverse: bool,
-) -> torch.Tensor:
-    """The cost's gradient from those of the table and of its terminal values."""
-    batch = shape[0]
-    grad = kept.new_zeros(shape)
-    seed = kept.new_empty((batch, 0, 0)) if seed is None else seed.contiguous()
-    last = kept.new_zeros(batch) if last is None else last.contiguous()
-    arrays = [x.detach().numpy() for x in (seed, last, n, m, kept[0], kept[1], grad)]
+def _room(cost: Tensor) -> Tensor:
+    """Place for the derivatives of R and of E."""
+    return cost.new_empty((len(cost), 4, cost.shape[1] * cost.shape[2] + SPARE))
 
-    def run(part: slice) -> None:
-        s, e, ns, ms, u, v, g = (x[part] for x in arrays)
-        _backward(s, e, ns, ms, reverse, u, v, g)
 
-    Workers.each(run, batch)
+def paths(cost: Tensor, n: Tensor, m: Tensor, gamma: float, grad: bool) -> tuple[Tensor, Tensor]:
+    """R(n,m) of each pair and, where asked, its gradient (else an empty tensor)."""
+    cost = cost.contiguous()
+    last, unit = (
+        cost.new_empty(len(cost)),
+        torch.zeros_like(cost) if grad else cost.new_empty(len(cost), 0, 0),
+    )
+    Workers.share(_paths, cost.numel(), cost, n, m, _number(cost, gamma), last, unit)
+    return last, unit
+
+
+def unpaths(last: Tensor, n: Tensor, m: Tensor, gamma: float, unit: Tensor, shape: torch.Size) -> Tensor:
+    """The cost's gradient from that of R(n,m), which the forward pass has made ready."""
+    return unit * last[:, None, None]
+
+
+def tables(cost: Tensor, n: Tensor, m: Tensor, gamma: float, grad: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """R, E, and what their gradients need."""
+    cost = cost.contiguous()
+    R, E, kept = torch.zeros_like(cost), torch.zeros_like(cost), _room(cost)
+    Workers.share(_tables, 2 * cost.numel(), cost, n, m, _number(cost, gamma), R, E, kept)
+    return R, E, kept if grad else kept[:0]
+
+
+def untables(R: Tensor, E: Tensor, n: Tensor, m: Tensor, gamma: float, kept: Tensor) -> Tensor:
+    """The cost's gradient from those of R and E."""
+    grad = torch.zeros_like(R, memory_format=torch.contiguous_format)
+    Workers.share(_untables, 2 * grad.numel(), R.contiguous(), E.contiguous(), n, m, kept, grad)
+    return grad
+
+
+def scores(
+    cost: Tensor, n: Tensor, m: Tensor, gamma: float, own: float, grad: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(own c - R - E) / gamma, R(n,m), and what the gradient needs (an empty tensor where none is)."""
+    cost = cost.contiguous()
+    z, last, kept = torch.zeros_like(cost), cost.new_empty(len(cost)), _room(cost if grad else cost[:0])
+    numbers = _number(cost, gamma), _number(cost, own)
+    Workers.share(_scores, 2 * cost.numel(), cost, n, m, *numbers, z, last, kept)
+    return z, last, kept
+
+
+def unscores(
+    seed: Tensor, last: Tensor, n: Tensor, m: Tensor, gamma: float, own: float, kept: Tensor
+) -> Tensor:
+    """The cost's gradient from those of the scores and of R(n,m)."""
+    grad = torch.zeros_like(seed, memory_format=torch.contiguous_format)
+    numbers = _number(grad, gamma), _number(grad, own)
+    shared = seed.contiguous(), last.contiguous(), n, m, *numbers, kept, grad
+    Workers.share(_unscores, 2 * grad.numel(), *shared)
     return grad

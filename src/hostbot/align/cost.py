@@ -16,6 +16,8 @@ from hostbot.types import BadInput
 
 Lengths = Int[Tensor, " B"] | Sequence[int] | None
 """Frames of each sequence that count; None where all do."""
+PADDING = -1e30
+"""Logit of what is padded: nothing in a softmax, and finite, so that a row of it has no NaN."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +64,9 @@ def valid(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B size"]:
 
 
 def similarity(
-    demo: Float[Tensor, "B T d"], robot: Float[Tensor, "B N d"], kappa: float
+    demo: Float[Tensor, "B T d"], robot: Float[Tensor, "B N d"], config: MatchConfig
 ) -> Float[Tensor, "B T N"]:
-    """S of eq:sim_cost, in float32 at least: 1 / (kappa gamma_f) multiplies every rounding error by 100."""
+    """S / gamma_f of eq:sim_cost, in float32 at least: 1 / (kappa gamma_f) multiplies a rounding error by 100."""
     if demo.ndim != 3 or robot.ndim != 3 or demo.shape[::2] != robot.shape[::2]:
         raise BadInput(
             f"embeddings must be [B, T, d] and [B, N, d], got {list(demo.shape)} and {list(robot.shape)}"
@@ -72,29 +74,32 @@ def similarity(
     with torch.autocast(demo.device.type, enabled=False):
         wide = torch.promote_types(torch.promote_types(demo.dtype, robot.dtype), torch.float32)
         demo, robot = demo.to(wide), robot.to(wide)
+        rate = 1 / (config.kappa * config.gamma_f)
         squares = demo.square().sum(-1)[:, :, None] + robot.square().sum(-1)[:, None, :]
-        return torch.baddbmm(squares, demo, robot.transpose(1, 2), beta=-1 / kappa, alpha=2 / kappa)
+        return torch.baddbmm(squares, demo, robot.transpose(1, 2), beta=-rate, alpha=2 * rate)
 
 
 def normalised(
-    similarity: Float[Tensor, "B T N"],
-    demo_lengths: Int[Tensor, " B"] | None,
-    robot_lengths: Int[Tensor, " B"] | None,
-    gamma_f: float,
+    S: Float[Tensor, "B T N"], keep: Bool[Tensor, "B T N"] | None, dim: int = 1
 ) -> Float[Tensor, "B T N"]:
-    """c of eq:sim_cost: log-softmax over the demo's frames (dim 1), padded ones left out; 0 in the padding."""
-    with torch.autocast(similarity.device.type, enabled=False):
-        scaled = similarity / gamma_f
-        if demo_lengths is None and robot_lengths is None:
-            return -torch.log_softmax(scaled, 1)
-        batch, num_demo, num_robot = similarity.shape
-        keep = similarity.new_ones(batch, num_demo, num_robot, dtype=torch.bool)
-        if demo_lengths is not None:
-            keep = keep & valid(demo_lengths, num_demo)[:, :, None]
-            scaled = scaled.masked_fill(~keep, -torch.inf)
-        if robot_lengths is not None:
-            keep = keep & valid(robot_lengths, num_robot)[:, None, :]
-        return torch.where(keep, -torch.log_softmax(scaled, 1), 0.0)
+    """c of eq:sim_cost: log-softmax over one side's frames (dim 1: the demo's), padded ones left out, 0 there."""
+    with torch.autocast(S.device.type, enabled=False):
+        if keep is None:
+            return -torch.log_softmax(S, dim)
+        return torch.where(keep, -torch.log_softmax(S.masked_fill(~keep, PADDING), dim), 0.0)
+
+
+def cells(
+    lengths_a: Int[Tensor, " B"] | None, lengths_b: Int[Tensor, " B"] | None, shape: torch.Size
+) -> Bool[Tensor, "B T N"] | None:
+    """Which cells of padded tables belong to a pair; None where all do."""
+    keep = None
+    if lengths_a is not None:
+        keep = valid(lengths_a, shape[1])[:, :, None]
+    if lengths_b is not None:
+        columns = valid(lengths_b, shape[2])[:, None, :]
+        keep = columns if keep is None else keep & columns
+    return None if keep is None else keep.expand(shape)
 
 
 def cost(
@@ -108,8 +113,7 @@ def cost(
 
     It is normalised over the demo's frames alone: the reverse direction is ``cost(robot, demo)``, not the transpose.
     """
-    S = similarity(demo, robot, config.kappa)
-    batch, num_demo, num_robot = S.shape
-    lengths_d = checked_lengths(demo_lengths, batch, num_demo, S.device)
-    lengths_r = checked_lengths(robot_lengths, batch, num_robot, S.device)
-    return normalised(S, lengths_d, lengths_r, config.gamma_f)
+    S = similarity(demo, robot, config)
+    n = checked_lengths(demo_lengths, len(S), S.shape[1], S.device)
+    m = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
+    return normalised(S, cells(n, m, S.shape))

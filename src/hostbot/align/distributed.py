@@ -49,6 +49,19 @@ class World:
             values = values / self.size
         return values
 
+    def gather(self, values: Tensor) -> Tensor:
+        """The values of all processes in order; gradients reach this one's, as large as if one process held them all.
+
+        Sharded training takes the mean of the processes' gradients, hence the factor.
+        """
+        if self.size == 1:
+            return values
+        parts = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(parts, values.detach().contiguous())
+        if values.requires_grad:
+            parts[self.rank] = values * self.size - (values * (self.size - 1)).detach()
+        return torch.cat(parts)
+
     def wait(self) -> None:
         """Until every process is here."""
         if self.size > 1:

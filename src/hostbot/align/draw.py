@@ -60,12 +60,25 @@ class Clip:
     contrast: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What one step learns from."""
+
+    clips: Clips
+    """Of twice as many videos as pairs."""
+    looks: Float[Tensor, "2B 3"]
+    """Each clip's flip, brightness and contrast."""
+    tasks: Int[Tensor, " B"]
+    """Each pair's task, by number."""
+
+
 class Pairs:
     """Same-task pairs over cached datasets."""
 
     def __init__(self, caches: Mapping[str, FrameCache], tasks: Tasks, config: DrawConfig, seed: int) -> None:
         self.caches, self.tasks, self.config, self.seed = caches, tasks, config, seed
         names = sorted(tasks)
+        self._numbers = {name: number for number, name in enumerate(names)}
         self._same = [t for t in names if len(tasks[t].get("robot", ())) >= 2]
         self._across = [t for t in names if tasks[t].get("robot") and tasks[t].get("human")]
         if not self._same and not self._across:
@@ -104,10 +117,12 @@ class Pairs:
             contrast=float(rng.uniform(*config.contrast)),
         )
 
-    def batch(self, step: int, slots: Sequence[int]) -> tuple[Clips, Float[Tensor, "B 3"]]:
-        """Demonstrations, then robot executions, of these slots, with each clip's flip, brightness and contrast."""
+    def batch(self, step: int, slots: Sequence[int]) -> Batch:
+        """Demonstrations, then robot executions, of these slots."""
         drawn = [self.draw(step, slot) for slot in slots]
-        return self.clips([demo for _, demo, _ in drawn] + [robot for _, _, robot in drawn])
+        clips, looks = self.clips([demo for _, demo, _ in drawn] + [robot for _, _, robot in drawn])
+        tasks = torch.tensor([self._numbers[task] for task, _, _ in drawn])
+        return Batch(clips=clips, looks=looks, tasks=tasks)
 
     def clips(self, clips: Sequence[Clip]) -> tuple[Clips, Float[Tensor, "B 3"]]:
         """The clips' frames, padded to the longest and to the most views."""

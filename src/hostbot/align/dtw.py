@@ -8,14 +8,16 @@ frame). Gradients are exact: the derivative of the weighted mean may be negative
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hostbot.align.cost import Lengths, MatchConfig, checked_lengths, normalised, similarity, valid
+from hostbot.align.cost import PADDING, Lengths, MatchConfig, cells, checked_lengths, normalised, similarity
 from hostbot.types import BadInput
 
 
@@ -43,49 +45,96 @@ def smooth_min(a: Float[Tensor, "*B K"], gamma: float) -> Float[Tensor, "*B"]:
     return (a * torch.softmax(-a / gamma, dim=-1)).sum(-1)
 
 
-class _Sweep(torch.autograd.Function):
-    """One table and its terminal values, from either end."""
+def _backend(device: torch.device) -> ModuleType:
+    """The kernels of a device, loaded at the first use: numba compiles for a CPU, Triton for a GPU."""
+    if device.type not in ("cpu", "cuda"):
+        raise BadInput(
+            f"smooth DTW runs on cpu and cuda, not on {device.type}: move the embeddings with .cpu()"
+        )
+    return import_module(f"hostbot.align._{device.type}")
+
+
+class _Path(torch.autograd.Function):
+    """R(T,N)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, cost: Tensor, n: Tensor, m: Tensor, gamma: float, reverse: bool, table: bool
-    ) -> tuple[Tensor, Tensor]:
-        from hostbot.align import _cpu
-
-        grad = bool(ctx.needs_input_grad[0])
-        out, last, kept = _cpu.sweep(cost, n, m, gamma, reverse=reverse, table=table, grad=grad)
+    def forward(ctx: Any, cost: Tensor, n: Tensor, m: Tensor, gamma: float, grad: bool) -> Tensor:
+        last, kept = _backend(cost.device).paths(cost, n, m, gamma, grad)
         ctx.save_for_backward(n, m, kept)
-        ctx.shape, ctx.reverse, ctx.table = cost.shape, reverse, table
-        return out, last
+        ctx.gamma, ctx.shape = gamma, cost.shape
+        return last
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, table: Tensor, last: Tensor) -> tuple[Tensor | None, ...]:
-        from hostbot.align import _cpu
-
+    def backward(ctx: Any, last: Tensor) -> tuple[Tensor | None, ...]:
         n, m, kept = ctx.saved_tensors
-        seed = table if ctx.table else None
-        grad = _cpu.unsweep(seed, last, n, m, kept, ctx.shape, reverse=ctx.reverse)
+        grad = _backend(last.device).unpaths(last, n, m, ctx.gamma, kept, ctx.shape)
+        return grad, None, None, None, None
+
+
+class _Tables(torch.autograd.Function):
+    """R and E."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, cost: Tensor, n: Tensor, m: Tensor, gamma: float, grad: bool
+    ) -> tuple[Tensor, Tensor]:
+        R, E, kept = _backend(cost.device).tables(cost, n, m, gamma, grad)
+        ctx.save_for_backward(n, m, kept)
+        ctx.gamma = gamma
+        return R, E
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, R: Tensor, E: Tensor) -> tuple[Tensor | None, ...]:
+        n, m, kept = ctx.saved_tensors
+        return _backend(R.device).untables(R, E, n, m, ctx.gamma, kept), None, None, None, None
+
+
+class _Scores(torch.autograd.Function):
+    """-(R + E - own c) / gamma, the logits of beta, and R(T,N)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, cost: Tensor, n: Tensor, m: Tensor, gamma: float, own: float, grad: bool
+    ) -> tuple[Tensor, Tensor]:
+        z, last, kept = _backend(cost.device).scores(cost, n, m, gamma, own, grad)
+        ctx.save_for_backward(n, m, kept)
+        ctx.numbers = gamma, own
+        return z, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, seed: Tensor, last: Tensor) -> tuple[Tensor | None, ...]:
+        n, m, kept = ctx.saved_tensors
+        grad = _backend(seed.device).unscores(seed, last, n, m, *ctx.numbers, kept)
         return grad, None, None, None, None, None
 
 
 def _prepared(
     cost: Tensor, lengths_a: Lengths, lengths_b: Lengths, gamma: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Cost in float32 at least, and both lengths as whole numbers on its device."""
     if cost.ndim != 3 or 0 in cost.shape:
         raise BadInput(f"cost must be [B, T, N] with no side 0, got {list(cost.shape)}")
     if not gamma > 0:
         raise BadInput(f"gamma is a temperature and must be above 0, got {gamma}")
-    wide = cost.to(torch.promote_types(cost.dtype, torch.float32))
-    whole = [
-        checked_lengths(x, len(cost), size, cost.device)
-        for x, size in zip((lengths_a, lengths_b), cost.shape[1:], strict=True)
-    ]
     n, m = (
-        torch.full((len(cost),), size, device=cost.device) if x is None else x.to(torch.int64)
-        for x, size in zip(whole, cost.shape[1:], strict=True)
+        checked_lengths(given, len(cost), size, cost.device)
+        for given, size in zip((lengths_a, lengths_b), cost.shape[1:], strict=True)
     )
-    return wide, n, m
+    wide = cost.to(torch.promote_types(cost.dtype, torch.float32))
+    return wide, _filled(n, cost, 1), _filled(m, cost, 2)
+
+
+def _filled(lengths: Tensor | None, cost: Tensor, side: int) -> Tensor:
+    whole = cost.shape[side]
+    return torch.full((len(cost),), whole, device=cost.device) if lengths is None else lengths.long()
+
+
+def _wanted(cost: Tensor) -> bool:
+    """Whether a gradient may be asked for; inside a Function it is too late to know."""
+    return torch.is_grad_enabled() and cost.requires_grad
 
 
 def smooth_dtw(
@@ -93,7 +142,7 @@ def smooth_dtw(
 ) -> Tables:
     """R and E of eq:sdtw_forward; E is swept from the terminal cell."""
     cost, n, m = _prepared(cost, lengths_a, lengths_b, gamma)
-    R, E = (_Sweep.apply(cost, n, m, gamma, reverse, True)[0] for reverse in (False, True))  # type: ignore[no-untyped-call]
+    R, E = _Tables.apply(cost, n, m, gamma, _wanted(cost))  # type: ignore[no-untyped-call]
     return Tables(R=R, E=E)
 
 
@@ -102,36 +151,32 @@ def path_cost(
 ) -> Float[Tensor, " B"]:
     """R(T,N) alone, of eq:sdtw_forward: no table is kept."""
     cost, n, m = _prepared(cost, lengths_a, lengths_b, gamma)
-    _, last = _Sweep.apply(cost, n, m, gamma, False, False)  # type: ignore[no-untyped-call]
+    last: Tensor = _Path.apply(cost, n, m, gamma, _wanted(cost))  # type: ignore[no-untyped-call]
     return last
 
 
-def beta(
+def logits(
     cost: Float[Tensor, "B T N"],
-    tables: Tables,
     lengths_a: Lengths = None,
     lengths_b: Lengths = None,
     config: MatchConfig = MatchConfig(),  # noqa: B008  frozen
-) -> Float[Tensor, "B T N"]:
-    """Soft matching probabilities, eq:sdtw_beta, with c counted once: R + E holds it twice. 0 in the padding."""
+) -> tuple[Float[Tensor, "B T N"], Float[Tensor, " B"]]:
+    """-(R + E - c) / gamma, of which beta is the softmax, eq:sdtw_beta, and R(T,N).
+
+    c is counted once: R + E holds it twice, and maps made from that step back.
+    """
     cost, n, m = _prepared(cost, lengths_a, lengths_b, config.gamma)
-    total = tables.R + tables.E
-    if not config.count_cost_twice:
-        total = total - cost
-    columns = valid(m, cost.shape[2])[:, None, :]
-    rows = valid(n, cost.shape[1])[:, :, None]
-    return torch.softmax((-total / config.gamma).masked_fill(~columns, -torch.inf), -1) * rows
+    own = 0.0 if config.count_cost_twice else 1.0
+    return _Scores.apply(cost, n, m, config.gamma, own, _wanted(cost))  # type: ignore[no-untyped-call]
 
 
-def _one_way(
-    S: Tensor, lengths_a: Tensor | None, lengths_b: Tensor | None, config: MatchConfig
-) -> tuple[Tensor, Tensor]:
-    c = normalised(S, lengths_a, lengths_b, config.gamma_f)
-    tables = smooth_dtw(c, lengths_a, lengths_b, config.gamma)
-    n = torch.full((len(c),), c.shape[1], device=c.device) if lengths_a is None else lengths_a.long()
-    m = torch.full((len(c),), c.shape[2], device=c.device) if lengths_b is None else lengths_b.long()
-    terminal = tables.R[torch.arange(len(c), device=c.device), n - 1, m - 1]
-    return beta(c, tables, lengths_a, lengths_b, config), terminal
+def beta(
+    logits: Float[Tensor, "B T N"], keep: Bool[Tensor, "B T N"] | None = None, dim: int = -1
+) -> Float[Tensor, "B T N"]:
+    """Soft matching probabilities, eq:sdtw_beta: each row sums to one (each column with dim 1), 0 in the padding."""
+    if keep is None:
+        return torch.softmax(logits, dim)
+    return torch.softmax(logits.masked_fill(~keep, PADDING), dim) * keep
 
 
 def alignment(
@@ -141,11 +186,21 @@ def alignment(
     robot_lengths: Lengths = None,
     config: MatchConfig = MatchConfig(),  # noqa: B008  frozen
 ) -> Matching:
-    """Matching in both directions, eq:sim_cost to eq:sdtw_beta; the reverse one from the transpose of S."""
+    """Matching in both directions, eq:sim_cost to eq:sdtw_beta; the reverse one from the transpose of S.
+
+    The tables of a transposed cost are the transposed tables, so that both directions are one batch of any lengths.
+    """
     with torch.autocast(demo.device.type, enabled=False):
-        S = similarity(demo, robot, config.kappa)
-        lengths_d = checked_lengths(demo_lengths, len(S), S.shape[1], S.device)
-        lengths_r = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
-        there, demo_path = _one_way(S, lengths_d, lengths_r, config)
-        back, robot_path = _one_way(S.transpose(1, 2), lengths_r, lengths_d, config)
-    return Matching(demo_to_robot=there, robot_to_demo=back, demo_path=demo_path, robot_path=robot_path)
+        S = similarity(demo, robot, config)
+        n = checked_lengths(demo_lengths, len(S), S.shape[1], S.device)
+        m = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
+        keep = cells(n, m, S.shape)
+        both = torch.cat([normalised(S, keep, dim) for dim in (1, 2)])
+        z, last = logits(both, n if n is None else n.repeat(2), m if m is None else m.repeat(2), config)
+        there, back = z.chunk(2)
+        return Matching(
+            demo_to_robot=beta(there, keep, 2),
+            robot_to_demo=beta(back, keep, 1).transpose(1, 2),
+            demo_path=last[: len(S)],
+            robot_path=last[len(S) :],
+        )

@@ -6,12 +6,14 @@ Legend: B pairs, T demo frames, N robot frames, d embedding width.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from hostbot.align.cost import Lengths, MatchConfig, checked_lengths, valid
+from hostbot.align.cost import PADDING, Lengths, MatchConfig, checked_lengths, valid
 from hostbot.align.dtw import Matching, alignment
 
 
@@ -46,25 +48,46 @@ def cycle_back(
     lengths: Int[Tensor, " B"] | None,
     kappa: float,
 ) -> Float[Tensor, "B T T"]:
-    """Beta-hat of eq:soft_nn: each frame's soft nearest neighbour in ``other``, matched back to ``there``."""
-    back = torch.bmm(torch.bmm(beta, other), there.transpose(1, 2)) / kappa
-    if lengths is not None:
-        back = back.masked_fill(~valid(lengths, there.shape[1])[:, None, :], -torch.inf)
-    return torch.softmax(back, -1)
+    """Logits of beta-hat, eq:soft_nn: each frame's soft nearest neighbour in ``other``, matched back to ``there``."""
+    back = torch.bmm(torch.bmm(beta, other), (there / kappa).transpose(1, 2))
+    return back if lengths is None else back.masked_fill(~valid(lengths, there.shape[1])[:, None, :], PADDING)
+
+
+class _Moments(torch.autograd.Function):
+    """Mean and variance of ``k`` under the softmax of logits, eq:tcc_loss; centred, as k^2 loses the small ones.
+
+    By hand for speed: d mean = p (k - mu), d variance = p ((k - mu)^2 - variance).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.softmax(logits, -1)
+        mu = torch.bmm(p, k[:, :, None])[:, :, 0]
+        variance = (k[:, None, :] - mu[:, :, None]).square_().mul_(p).sum(-1)
+        ctx.save_for_backward(p, k, mu, variance)
+        return mu, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_mu: Tensor, d_variance: Tensor) -> tuple[Tensor, None]:
+        p, k, mu, variance = ctx.saved_tensors
+        off = k[:, None, :] - mu[:, :, None]
+        grad = (off * d_variance[:, :, None]).add_(d_mu[:, :, None]).mul_(off)
+        return grad.sub_((d_variance * variance)[:, :, None]).mul_(p), None
 
 
 def tcc_loss(
-    beta_hat: Float[Tensor, "B T T"], lengths: Int[Tensor, " B"] | None, config: LossConfig
+    logits: Float[Tensor, "B T T"], lengths: Int[Tensor, " B"] | None, config: LossConfig
 ) -> Float[Tensor, " B"]:
     """Variance-aware regression of each frame's own number, eq:tcc_loss, a pair at a time."""
-    num = beta_hat.shape[1]
-    k = torch.arange(num, device=beta_hat.device, dtype=beta_hat.dtype).expand(len(beta_hat), num)
+    num = logits.shape[1]
+    k = torch.arange(num, device=logits.device, dtype=logits.dtype).expand(len(logits), num)
     frames = k.new_full((len(k), 1), num) if lengths is None else lengths[:, None].to(k.dtype)
     if config.normalise_indices:
         k = k / frames
-    mu = torch.bmm(beta_hat, k[:, :, None])[:, :, 0]
-    spread = (beta_hat * (k[:, None, :] - mu[:, :, None]).square()).sum(-1).clamp_min(config.variance_floor)
-    each = (k - mu).square() / spread + config.variance_weight * 0.5 * spread.log()
+    mu, variance = _Moments.apply(logits, k)  # type: ignore[no-untyped-call]
+    variance = variance.clamp_min(config.variance_floor)
+    each = (k - mu).square() / variance + config.variance_weight * 0.5 * variance.log()
     if lengths is not None:
         each = torch.where(valid(lengths, num), each, 0.0)
     return each.sum(1) / frames[:, 0]

@@ -27,7 +27,7 @@ def map_values(a: Path, b: Path, first: Embedded, second: Embedded, found: Align
     """The map as JSON values; frames count from 0."""
     maps = found.found
     videos = {
-        name: {"path": str(path), "frames": video.num_frames, "fps": round(video.fps, 4)}
+        name: {"path": str(path), "frames": video.num_frames, "seconds": np.round(video.times_s, 4).tolist()}
         for name, path, video in (("a", a, first), ("b", b, second))
     }
     return {
@@ -47,7 +47,7 @@ def write_csv(path: Path, values: dict[str, Any]) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["b_frame", "b_seconds", "a_frame", "a_seconds", "confidence"])
     for frame, (matched, sure) in enumerate(zip(values["b_to_a"], values["b_confidence"], strict=True)):
-        times = (frame / values["b"]["fps"], matched / values["a"]["fps"])
+        times = (values["b"]["seconds"][frame], values["a"]["seconds"][matched])
         table.writerow([frame, f"{times[0]:.4f}", matched, f"{times[1]:.4f}", sure])
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

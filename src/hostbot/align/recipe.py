@@ -32,6 +32,9 @@ class TrainConfig:
     """Compute the backbone in bfloat16; weights, projection, matching and losses stay float32."""
     draw: DrawConfig = field(default_factory=DrawConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    contrast: float = 0.0
+    """Weight of the loss that tells tasks apart; the paper has none."""
+    contrast_temperature: float = 0.1
     collapse: CollapseConfig = field(default_factory=CollapseConfig)
     seed: int = 0
     save_every: int = 500
@@ -55,6 +58,7 @@ class StepReport:
     step: int
     tcc: float
     dtw: float
+    contrast: float
     total: float
     gradient: float
     learning_rate: float

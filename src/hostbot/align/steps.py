@@ -22,6 +22,13 @@ def step_frames(num_frames: int, fps: float, rate_hz: float, max_steps: int) -> 
     return np.rint(np.linspace(0, num_frames - 1, min(wanted, max_steps))).astype(np.int64)
 
 
+def thinned(frames: Int[np.ndarray, " n"], max_steps: int) -> Int[np.ndarray, " K"]:
+    """At most ``max_steps`` of some frames, evenly, both ends among them."""
+    if len(frames) <= max_steps:
+        return frames
+    return frames[np.rint(np.linspace(0, len(frames) - 1, max_steps)).astype(np.int64)]
+
+
 def expand(
     found: Correspondence,
     demo_steps: Int[np.ndarray, " K"],

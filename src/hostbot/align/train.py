@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,24 @@ from torch import Tensor
 
 from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.collapse import Collapse, look_for_collapse
+from hostbot.align.contrast import contrast_loss, video_means
 from hostbot.align.distributed import World, part_like, shard, whole
-from hostbot.align.draw import Pairs, recolour
-from hostbot.align.encoders import Clips, FrameEncoder
-from hostbot.align.losses import AlignmentLoss, alignment_loss
+from hostbot.align.draw import Batch, Pairs, recolour
+from hostbot.align.encoders import FrameEncoder
+from hostbot.align.losses import alignment_loss
 from hostbot.align.recipe import StepReport, TrainConfig, learning_rate
 from hostbot.config import to_dict
 from hostbot.types import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLoss:
+    """The parts of one step's loss."""
+
+    tcc: Float[Tensor, ""]
+    dtw: Float[Tensor, ""]
+    contrast: Float[Tensor, ""]
+    total: Float[Tensor, ""]
 
 
 class Trainer:
@@ -68,9 +79,9 @@ class Trainer:
         with ThreadPoolExecutor(1) as ahead:
             waiting = ahead.submit(self.pairs.batch, self.step, self.slots)
             while self.step < self.config.steps:
-                clips, looks = waiting.result()
+                batch = waiting.result()
                 waiting = ahead.submit(self.pairs.batch, self.step + 1, self.slots)
-                report, stop = self._one(clips, looks)
+                report, stop = self._one(batch)
                 self._log(report)
                 yield report
                 if self.step % self.config.save_every == 0 or stop:
@@ -80,41 +91,47 @@ class Trainer:
             waiting.cancel()
         self.save()
 
-    def loss(self, clips: Clips, looks: Float[Tensor, "B 3"]) -> AlignmentLoss:
-        """L_align of demonstrations and executions that stand one after the other in one batch."""
+    def loss(self, batch: Batch) -> StepLoss:
+        """L_align of demonstrations and executions that stand one after the other in one batch, and the contrast."""
         device = self.world.device
-        clips = recolour(clips.to(device), looks.to(device))
+        clips = recolour(batch.clips.to(device), batch.looks.to(device))
         with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
             demo, robot = self.encoder(clips).chunk(2)
         demo_lengths, robot_lengths = clips.lengths.chunk(2)
-        return alignment_loss(demo, robot, demo_lengths, robot_lengths, self.config.loss)
+        found = alignment_loss(demo, robot, demo_lengths, robot_lengths, self.config.loss)
+        contrast = found.total.new_zeros(())
+        if self.config.contrast:
+            means = (video_means(demo, demo_lengths), video_means(robot, robot_lengths))
+            theirs, ours, tasks = (self.world.gather(x) for x in (*means, batch.tasks.to(device)))
+            contrast = contrast_loss(theirs, ours, tasks, self.config.contrast_temperature)
+        total = found.total + self.config.contrast * contrast
+        return StepLoss(tcc=found.tcc, dtw=found.dtw, contrast=contrast, total=total)
 
-    def _one(self, clips: Clips, looks: Float[Tensor, "B 3"]) -> tuple[StepReport, bool]:
+    def _one(self, batch: Batch) -> tuple[StepReport, bool]:
         rate = learning_rate(self.config, self.step)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.zero_grad(set_to_none=True)
-        found = self.loss(clips, looks)
+        found = self.loss(batch)
         found.total.backward()
         norm = whole(torch.nn.utils.clip_grad_norm_(self.named.values(), self.config.clip))
-        told = self._agreed(found, norm)
+        *told, stop = self._agreed(found, norm)
         skipped = not all(map(math.isfinite, told))
         if not skipped:
             self.optimiser.step()
         self._count(skipped)
         self.step += 1
         due = self.step % self.config.look_every == 0 or self.step == self.config.steps
-        report = StepReport(
-            step=self.step, tcc=told[0], dtw=told[1], total=told[2], gradient=told[3], learning_rate=rate,
-            skipped=skipped, collapse=self.look() if due else None,
-        )  # fmt: skip
-        return report, told[4] > 0
+        named = dict(zip(("tcc", "dtw", "contrast", "total", "gradient"), told, strict=True))
+        look = self.look() if due else None
+        report = StepReport(step=self.step, learning_rate=rate, skipped=skipped, collapse=look, **named)
+        return report, stop > 0
 
-    def _agreed(self, found: AlignmentLoss, norm: Tensor) -> list[float]:
+    def _agreed(self, found: StepLoss, norm: Tensor) -> list[float]:
         """One message for all that processes must agree on; a stop asked of any of them stops all."""
         stop = torch.tensor(float(self.stopping), device=norm.device)
-        figures = [found.tcc.detach(), found.dtw.detach(), found.total.detach(), norm.detach(), stop]
-        means: list[float] = self.world.mean(torch.stack([f.float() for f in figures])).tolist()
+        figures = [found.tcc, found.dtw, found.contrast, found.total, norm, stop]
+        means: list[float] = self.world.mean(torch.stack([f.detach().float() for f in figures])).tolist()
         return means
 
     def _count(self, skipped: bool) -> None:

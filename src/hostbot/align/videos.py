@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Float64, Int
 
 from hostbot.align.aligner import Aligner, Alignment
-from hostbot.align.steps import expand, step_frames
+from hostbot.align.steps import expand, step_frames, thinned
 from hostbot.types import BadInput, Correspondence, EpisodeSource
-from hostbot.video import open_video
+from hostbot.video import open_video, resample_times
 
 MIN_FRAMES = 2
 
@@ -28,8 +28,13 @@ class Embedded:
     points: Float32[np.ndarray, "K d"]
     steps: Int[np.ndarray, " K"]
     """Which frames they are."""
-    num_frames: int
-    fps: float
+    times_s: Float64[np.ndarray, " n"]
+    """When each of the video's frames appears."""
+
+    @property
+    def num_frames(self) -> int:
+        """Of the whole video."""
+        return len(self.times_s)
 
 
 def embed_video(aligner: Aligner, path: Path) -> Embedded:
@@ -40,11 +45,11 @@ def embed_video(aligner: Aligner, path: Path) -> Embedded:
             raise BadInput(
                 f"{path} has {len(reader)} frame; a correspondence needs videos of at least {MIN_FRAMES}"
             )
-        fps = len(reader) / reader.info.duration_s
-        steps = step_frames(len(reader), fps, config.rate_hz, config.max_steps)
+        shown = reader.indices_at(resample_times(reader.info.duration_s, config.rate_hz))
+        steps = thinned(np.unique(np.append(shown, len(reader) - 1)), config.max_steps)
         frames = np.stack(list(reader.stream(steps.tolist(), (side, side))))
-        total = len(reader)
-    return Embedded(points=aligner.embed({"video": frames}), steps=steps, num_frames=total, fps=fps)
+        times = reader.times_s
+    return Embedded(points=aligner.embed({"video": frames}), steps=steps, times_s=times)
 
 
 def embed_episode(aligner: Aligner, source: EpisodeSource, index: int) -> Embedded:
@@ -53,7 +58,7 @@ def embed_episode(aligner: Aligner, source: EpisodeSource, index: int) -> Embedd
     steps = step_frames(info.length, source.fps, config.rate_hz, config.max_steps)
     size = (aligner.size, aligner.size)
     views = {view: source.frames(index, view, steps.tolist(), size) for view in source.views}
-    return Embedded(points=aligner.embed(views), steps=steps, num_frames=info.length, fps=source.fps)
+    return Embedded(points=aligner.embed(views), steps=steps, times_s=np.arange(info.length) / source.fps)
 
 
 def align_whole(aligner: Aligner, demo: Embedded, robot: Embedded) -> Alignment:
@@ -68,8 +73,7 @@ def reversed_video(video: Embedded) -> Embedded:
     return Embedded(
         points=np.ascontiguousarray(video.points[::-1]),
         steps=video.num_frames - 1 - video.steps[::-1],
-        num_frames=video.num_frames,
-        fps=video.fps,
+        times_s=video.times_s[-1] - video.times_s[::-1],
     )
 
 

@@ -19,11 +19,11 @@ class Model:
     asks_expert = False
 
     def __init__(self, policy: Policy, pace: float | None = None) -> None:
-        robot = bimanual(policy.embodiment.rate_hz)
-        if policy.embodiment.parts != robot.parts or set(policy.embodiment.views) - set(robot.views):
+        ours, theirs = bimanual(policy.embodiment.rate_hz), policy.embodiment
+        if theirs.parts != ours.parts or set(theirs.views) - set(ours.views):
             raise BadInput(
-                f"policy {policy.spec.name!r} is for {policy.embodiment.name!r} with "
-                f"{', '.join(policy.embodiment.views)}; the bench's robot is {robot.name!r} with {', '.join(robot.views)}"
+                f"policy {policy.spec.name!r} is for {theirs.name!r} with {', '.join(theirs.views)}; the bench's robot "
+                f"is {ours.name!r} with {', '.join(ours.views)}"
             )
         self.policy, self._pace = policy, pace
         self._skills: dict[tuple[Any, ...], Skill] = {}

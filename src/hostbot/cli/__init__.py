@@ -21,6 +21,8 @@ from hostbot.types import BadInput
 
 GROUPS = {
     "demo": "see what hostbot does, on this machine, in one command",
+    "acquire": "watch one video and keep the skill, as a file or in memory",
+    "do": "say a task: do it if it was ever shown, or ask for a video",
     "video": "look at a video as hostbot sees it; cut it to a control rate and size",
     "data": "datasets: what is in them, conversion, statistics, pictures, checks, pairs",
     "align": "which moment of one video is which of another: train, map, label, evaluate, plot",
@@ -28,6 +30,8 @@ GROUPS = {
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "train": "training: samples from data, the VAE, matching, both stages, fine-tuning",
     "eval": "closed-loop success in the bench, or predicted against recorded actions",
+    "memory": "demonstrations that are kept: add, find by instruction, list, remove, export, check",
+    "serve": "a policy on the network: openpi's protocol, several robots, memory, limits",
     "doctor": "check that everything hostbot needs works here",
 }
 _INTERRUPTED, _MISTAKE = 130, 2

@@ -89,13 +89,13 @@ class Label:
     """Robot dataset (LeRobot); the labels go beside it, into meta/hostbot/alignment."""
     demos: Annotated[Path | None, arg(metavar="DATASET")] = None
     """Demonstrations, such as people's videos; the robot's other episodes where it is left out."""
-    name: str | None = None
+    name: Annotated[str | None, arg(metavar="NAME")] = None
     """What to call the labels; the demonstrations' name by default."""
     demos_per_robot: int = 8
     """Most demonstrations an episode is aligned with, drawn by seed."""
-    min_confidence: float | None = None
+    min_confidence: Annotated[float | None, arg(metavar="SHARE")] = None
     """Below it a pair is left out; the weights' own threshold by default."""
-    max_cost: float | None = None
+    max_cost: Annotated[float | None, arg(metavar="NATS")] = None
     """Path cost a step above which a pair is left out."""
     shard: Annotated[str, arg(metavar="I/N")] = "1/1"
     """This process's share, such as 3/8; shards may run on different machines."""

@@ -39,18 +39,19 @@ class Train:
     """Where frames are kept decoded; OUT/cache by default."""
     qwen: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Fine-tune this Qwen3-VL-Embedding checkpoint, with the paper's settings, instead of a small encoder."""
-    steps: int | None = None
-    """Optimiser steps."""
-    batch_size: int | None = None
+    steps: Annotated[int | None, arg(metavar="N")] = None
+    """Optimiser steps; the recipe says how many where this and the two below are left out."""
+    batch_size: Annotated[int | None, arg(metavar="N")] = None
     """Pairs of a step, over all processes."""
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, arg(metavar="RATE")] = None
+    """Of AdamW, after the warm-up."""
     human_share: float = 0.5
     """Of human-robot pairs; the rest is robot-robot."""
     frames: int = 64
     """Most frames of a video in one step."""
     save_every: int = 500
     """Steps between checkpoints."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, arg(metavar="N")] = None
     """Stop cleanly after so many minutes; --resume goes on."""
     seed: int = 0
     resume: bool = False

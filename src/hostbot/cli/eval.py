@@ -49,11 +49,11 @@ class Eval:
     """Change the robot's scene; hostbot sim play --help."""
     drive: Literal["policy", "expert"] = "policy"
     """expert: the expert acts and the policy only says where in the video it is, to measure localisation."""
-    execute: int | None = None
+    execute: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps of each chunk that are executed; all of them as in the paper."""
     lead: int = 0
     """Look so many steps before these are over, as when thinking while moving."""
-    pace: float | None = None
+    pace: Annotated[float | None, arg(metavar="FACTOR")] = None
     """Play the human video so many times as fast."""
     first_seed: int = 6000
     """Seed of each task's first scene."""

@@ -240,7 +240,9 @@ class Actor:
             pos = command.pos + share * (target.pos - command.pos)
             if swing.any() and gaps[limb] > 0.05:
                 whole = float(np.linalg.norm(target.pos - begin[limb].pos)) + 1e-9
-                pos = pos + swing * np.sin(np.pi * min(1.0, gaps[limb] / whole)) * share
+                # A swing as long as what is left of the way would hold the hand where it is.
+                mild = min(1.0, 0.5 * gaps[limb] / float(np.linalg.norm(swing)))
+                pos = pos + mild * swing * np.sin(np.pi * min(1.0, gaps[limb] / whole)) * share
             axis, angle = axis_angle(target.rot @ command.rot.T)
             turn = min(abs(angle), self.pace.turn * dt * min(1.0, speed))
             self._command[limb] = Pose(pos, rotate(axis, np.sign(angle) * turn) @ command.rot)

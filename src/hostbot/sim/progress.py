@@ -22,15 +22,19 @@ SILENT = ("again",)
 
 
 def shared(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[int, int]]:
-    """Frames of the events that both executions have, in order: the longest common run of names."""
-    left = [event for event in a if event.name not in SILENT]
-    right = [event for event in b if event.name not in SILENT]
+    """Frames of the events that both executions have, in order: the longest common run of names.
+
+    Names are compared from the end: of a step that was tried again it is the last try that counts.
+    """
+    left = [event for event in reversed(a) if event.name not in SILENT]
+    right = [event for event in reversed(b) if event.name not in SILENT]
     matcher = SequenceMatcher(None, [e.name for e in left], [e.name for e in right], autojunk=False)
-    return [
+    found = [
         (left[block.a + k].frame, right[block.b + k].frame)
         for block in matcher.get_matching_blocks()
         for k in range(block.size)
     ]
+    return found[::-1]
 
 
 def knots(

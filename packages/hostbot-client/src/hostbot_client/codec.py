@@ -14,6 +14,9 @@ import msgpack
 import numpy as np
 
 MAX_BYTES = 64 * 2**20
+MAX_ITEMS = 2**16
+"""Of all lists and maps of a message together: what is long travels as one array, and only garbage has more."""
+_MAX_LENGTH = 4096
 _KINDS = "biuf"
 _MAX_DIMENSIONS = 8
 
@@ -34,12 +37,40 @@ def unpack(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
     """A message from bytes; arrays come back read-only, as views of ``data``."""
     if len(data) > max_bytes:
         raise BadMessage(f"a message of {len(data)} bytes is over the limit of {max_bytes}")
+    count = _Count()
     try:
-        return msgpack.unpackb(data, object_hook=_untag, strict_map_key=False)
+        return msgpack.unpackb(
+            data,
+            object_hook=count.map,
+            list_hook=count.list,
+            strict_map_key=False,
+            max_array_len=_MAX_LENGTH,
+            max_map_len=_MAX_LENGTH,
+        )
     except BadMessage:
         raise
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as reason:
         raise BadMessage(f"this is no message: {reason or type(reason).__name__}") from None
+
+
+class _Count:
+    """Ends a message of too many small pieces before it has cost seconds and gigabytes."""
+
+    def __init__(self) -> None:
+        self.items = 0
+
+    def map(self, found: dict[Any, Any]) -> Any:
+        self._add(len(found))
+        return _untag(found)
+
+    def list(self, found: list[Any]) -> list[Any]:
+        self._add(len(found))
+        return found
+
+    def _add(self, items: int) -> None:
+        self.items += items
+        if self.items > MAX_ITEMS:
+            raise BadMessage(f"a message has at most {MAX_ITEMS} items; send what is long as an array")
 
 
 def _tag(value: Any) -> dict[bytes, Any]:

@@ -1,0 +1,1 @@
+"""A policy over websockets: openpi's protocol, and what it lacks."""
