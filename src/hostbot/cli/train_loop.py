@@ -54,6 +54,10 @@ class Loop:
     """Steps between lines of the log."""
     validate_every: int = 0
     """Steps between validations; 0: none."""
+    precision: Literal["float32", "bfloat16"] | None = None
+    """Of products; weights and moments are float32 always."""
+    checkpointing: bool | None = None
+    """Compute blocks again in the backward pass instead of keeping their activations."""
     compile: bool | None = None
     """Fuse layers (GPU only); the preset's if not said."""
     tensorboard: bool = False
@@ -65,7 +69,7 @@ class Loop:
 def train_config(loop: Loop, base: Any) -> Any:
     """The preset's settings with what was asked for."""
     optim = base.optim if loop.lr is None else replace(base.optim, lr=loop.lr)
-    named = ("steps", "batch", "micro", "save_every", "log_every", "compile")
+    named = ("steps", "batch", "micro", "save_every", "log_every", "precision", "checkpointing", "compile")
     given = {name: value for name in named if (value := getattr(loop, name)) is not None}
     if "batch" in given and "micro" not in given:
         given["micro"] = min(base.micro, given["batch"])
