@@ -6,7 +6,7 @@ import torch
 from hostbot.align.aligner import Aligner, AlignerConfig, save_aligner
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
 
-ENCODER = SmallConfig(size=32, channels=(8, 16), depth=1, width=32, temporal=1, embedding=16)
+ENCODER = SmallConfig(size=32, width=4, offsets=(-1, 0, 1), embedding=16)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,17 @@
 """Cache and pairs: decoded once, drawn by number, recoloured clip by clip."""
 
+from collections import Counter
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 import torch
 
 from hostbot.align.cache import CacheConfig, build_cache
-from hostbot.align.draw import DrawConfig, Pairs, recolour, stratified
-from hostbot.align.encoders import Clips
+from hostbot.align.draw import DrawConfig, Pairs, stratified
+from hostbot.align.encoders import whole_clips
+from hostbot.align.look import Look, LookConfig, applied, draw_look
+from hostbot.align.recipe import small_draw
 from hostbot.align.steps import clock_map, expand, step_frames
 from hostbot.types import BadInput, Correspondence, DataError
 from tests.align.fakes import FilmSource, groups
@@ -109,35 +114,60 @@ def test_draws_are_functions_of_seed_step_and_slot(tmp_path):
 def test_processes_that_share_the_slots_see_what_one_would(tmp_path):
     pairs = make_pairs(tmp_path)
     batch = pairs.batch(5, range(4))
-    whole, looks = batch.clips, batch.looks
+    whole = batch.clips
     for share, rows in ((range(2), [0, 1, 4, 5]), (range(2, 4), [2, 3, 6, 7])):
         found = pairs.batch(5, share)
         part = found.clips
-        assert torch.equal(found.looks, looks[rows])
+        views, steps = part.frames.shape[2], part.picked.shape[1]
+        assert torch.equal(found.looks, batch.looks[rows, :views])
+        assert torch.equal(found.second, batch.second[rows, :views])
+        assert torch.equal(part.riding, whole.riding[rows, :views])
+        assert torch.equal(part.picked, whole.picked[rows, :steps])
         assert torch.equal(found.tasks, batch.tasks[share.start : share.stop])
         assert torch.equal(part.lengths, whole.lengths[rows])
-        steps, views = part.frames.shape[1:3]
-        assert torch.equal(part.frames, whole.frames[rows][:, :steps, :views])
+        assert torch.equal(part.frames, whole.frames[rows][:, : part.frames.shape[1], :views])
 
 
-def test_both_kinds_of_pairs_are_drawn_of_one_task_and_never_one_video_with_itself(tmp_path):
-    pairs = make_pairs(tmp_path)
-    kinds = {"human": 0, "robot": 0}
+def test_all_kinds_of_pairs_are_drawn_of_one_task_and_never_one_video_with_itself(tmp_path):
+    pairs = make_pairs(tmp_path, DrawConfig(human_robot=0.5, human_human=0.2))
+    kinds = Counter()
     for slot in range(300):
         task, demo, robot = pairs.draw(0, slot)
-        kinds[demo.body] += 1
-        assert robot.body == "robot"
+        kinds[demo.body, robot.body] += 1
         assert (demo.body, demo.episode) != (robot.body, robot.episode)
         for clip in (demo, robot):
             assert clip.episode in pairs.tasks[task][clip.body]
-    assert 110 < kinds["human"] < 190
+    assert kinds.keys() == {("human", "robot"), ("human", "human"), ("robot", "robot")}
+    assert 120 < kinds["human", "robot"] < 180
+    assert 35 < kinds["human", "human"] < 85
 
 
-def test_view_dropout_leaves_at_least_one_view(tmp_path):
-    pairs = make_pairs(tmp_path, DrawConfig(view_dropout=1.0))
-    kept = [pairs.draw(0, slot)[2].views for slot in range(60)]
-    assert {len(k) for k in kept} == {1, 2}
-    assert {v for k in kept for v in k} == {0, 1, 2}
+def test_the_slots_of_a_step_go_round_the_tasks(tmp_path):
+    pairs = make_pairs(tmp_path)
+    for step in range(5):
+        assert {pairs.draw(step, slot)[0] for slot in range(3)} == set(pairs.names)
+    assert len({pairs.draw(step, 0)[0] for step in range(20)}) == 3
+
+
+def test_the_second_look_is_the_wrist_cameras_or_the_same_view_changed_otherwise(tmp_path):
+    pairs = make_pairs(tmp_path, small_draw(outside_only=0.5))
+    seen = set()
+    for slot in range(60):
+        for clip in pairs.draw(0, slot)[1:]:
+            seen.add((clip.body, clip.views, clip.second))
+            assert len(set(clip.looks)) == len(clip.views)
+    twice = (False, True)
+    wrists = ("robot", (0, 1, 2), (True, True, False))
+    assert seen == {wrists, ("robot", (2, 2), twice), ("human", (0, 0), twice)}
+
+
+def test_as_in_the_paper_all_views_of_a_clip_look_alike(tmp_path):
+    pairs = make_pairs(tmp_path, DrawConfig(outside_only=0.0, human_robot=0.0))
+    clip = pairs.draw(0, 0)[1]
+    assert clip.views == (0, 1, 2)
+    assert len(set(clip.looks)) == 1
+    batch = pairs.load([clip], torch.tensor([0]))
+    assert batch.clips.riding.tolist() == [[True, True, False]]
 
 
 def test_robot_pairs_alone_and_human_pairs_alone_are_enough(tmp_path):
@@ -146,7 +176,7 @@ def test_robot_pairs_alone_and_human_pairs_alone_are_enough(tmp_path):
     caches = {n: build_cache(s, tmp_path, CONFIG) for n, s in (("robot", robot), ("human", human))}
     assert Pairs(caches, groups(robot=robot), DrawConfig(), 0).draw(0, 0)[1].body == "robot"
     caches["robot"] = build_cache(single, tmp_path, CONFIG)
-    both = Pairs(caches, groups(robot=single, human=human), DrawConfig(human_share=0.0), 0)
+    both = Pairs(caches, groups(robot=single, human=human), DrawConfig(human_robot=0.0), 0)
     assert both.draw(0, 0)[1].body == "human"
     with pytest.raises(DataError, match="no task has two executions"):
         Pairs(caches, groups(robot=single), DrawConfig(), 0)
@@ -160,21 +190,50 @@ def test_sampling_takes_one_frame_of_every_stretch():
         assert (found // 10).tolist() == list(range(10))
 
 
-def test_recolouring_is_one_look_a_clip():
+def test_a_look_is_one_change_of_all_frames_of_a_view():
     g = torch.Generator().manual_seed(0)
-    frames = torch.randint(0, 256, (2, 3, 2, 4, 4, 3), generator=g, dtype=torch.uint8)
-    given = Clips(frames=frames, present=torch.ones(2, 2, dtype=torch.bool), lengths=torch.tensor([3, 3]))
-    out = recolour(given, torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.8, 1.2]])).frames
-    assert torch.equal(out[0], frames[0])
-    for step in range(3):
-        for view in range(2):
-            picture = np.clip(frames[1, step, view].numpy()[:, ::-1].astype(np.float64) * 0.8, 0, 255)
-            grey = (picture @ [0.299, 0.587, 0.114]).mean()
-            wanted = np.clip(1.2 * picture - 0.2 * grey, 0, 255)
-            assert np.abs(out[1, step, view].numpy() - wanted).max() <= 0.51
+    frames = torch.randint(0, 256, (2, 3, 2, 8, 8, 3), generator=g, dtype=torch.uint8)
+    given = whole_clips(frames, present=torch.tensor([[True, True], [True, False]]))
+    plain, other = Look(), Look(red=1.2, green=0.9, blue=0.8, shift=0.1, mirror=-1.0)
+    half = Look(scale=0.5, right=-0.5, down=0.5)
+    looks = torch.tensor([[astuple(look) for look in pair] for pair in ((plain, other), (half, other))])
+    out = applied(given, looks).frames.numpy()
+    assert np.array_equal(out[0, :, 0], frames[0, :, 0])
+    assert np.array_equal(out[1, :, 1], frames[1, :, 1])  # absent
+    mirrored = frames[0, :, 1].numpy()[:, :, ::-1].astype(np.float64) / 255
+    wanted = (np.array([1.2, 0.9, 0.8]) * (mirrored - 0.5) + 0.6).clip(0, 1) * 255
+    assert np.abs(out[0, :, 1] - wanted).max() <= 0.51
+    quarter = frames[1, :, 0, 4:, :4].numpy().astype(np.float64)  # the lower left, drawn out
+    inner = out[1, :, 0, 1:-1:2, 1:-1:2].astype(np.float64)
+    wanted = 0.75 * (0.75 * quarter[:, :-1, :-1] + 0.25 * quarter[:, :-1, 1:])
+    wanted += 0.25 * (0.75 * quarter[:, 1:, :-1] + 0.25 * quarter[:, 1:, 1:])
+    assert np.abs(inner - wanted).max() <= 0.51
+
+
+def test_looks_stay_within_their_ranges():
+    rng = np.random.default_rng(0)
+    config = LookConfig(flip=0.5, brightness=0.1, contrast=0.2, tint=0.1, crop=0.3)
+    drawn = [draw_look(config, rng) for _ in range(300)]
+    assert 100 < sum(look.mirror < 0 for look in drawn) < 200
+    for look in drawn:
+        assert abs(look.shift) <= 0.1
+        assert (
+            0.8 * 0.9
+            <= min(look.red, look.green, look.blue)
+            <= max(look.red, look.green, look.blue)
+            <= 1.2 * 1.1
+        )
+        assert 0.7 <= look.scale <= 1
+        assert max(abs(look.right), abs(look.down)) <= 1 - look.scale  # the part lies within the picture
+    nothing = LookConfig(flip=0, brightness=0, contrast=0)
+    assert draw_look(nothing, rng) == Look()
 
 
 def test_draw_settings_that_make_no_sense_are_refused():
-    for bad in ({"flip": 1.5}, {"max_steps": 1}, {"human_share": -0.1}):
+    too_much = {"human_robot": 0.7, "human_human": 0.7}
+    for bad in ({"outside_only": 1.5}, {"max_steps": 1}, {"human_robot": -0.1}, too_much):
         with pytest.raises(BadInput):
             DrawConfig(**bad)
+    for bad in ({"flip": 1.5}, {"crop": 1.0}, {"tint": -0.1}):
+        with pytest.raises(BadInput):
+            LookConfig(**bad)

@@ -1,24 +1,27 @@
 """Encoders: one space for any number of views, no clock, Qwen as published."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from hostbot.align.encoders import Clips
+from hostbot.align.encoders import whole_clips
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
 from hostbot.types import BadInput
 from tests.align import tiny_qwen
 
-TINY = SmallConfig(size=32, channels=(8, 16), depth=1, width=24, temporal=2, embedding=16)
+TINY = SmallConfig(size=32, width=4, offsets=(-2, 0, 1), embedding=16)
 
 
 def clips(num=2, steps=5, views=3, size=32, seed=0, lengths=None, present=None):
     g = torch.Generator().manual_seed(seed)
-    return Clips(
-        frames=torch.randint(0, 256, (num, steps, views, size, size, 3), generator=g, dtype=torch.uint8),
-        present=torch.ones(num, views, dtype=torch.bool) if present is None else torch.tensor(present),
-        lengths=torch.full((num,), steps) if lengths is None else torch.tensor(lengths),
+    return whole_clips(
+        torch.randint(0, 256, (num, steps, views, size, size, 3), generator=g, dtype=torch.uint8),
+        None if lengths is None else torch.tensor(lengths),
+        None if present is None else torch.tensor(present),
+        torch.tensor([[False, True, True][:views]] * num),
     )
 
 
@@ -53,7 +56,7 @@ def test_an_absent_view_and_the_steps_past_the_end_leave_no_trace(small):
     one = clips(present=[[True, True, True], [False, True, False]], lengths=[5, 3])
     frames = one.frames.clone()
     frames[1, :, 0], frames[1, :, 2], frames[1, 3:] = 7, 9, 200
-    other = Clips(frames=frames, present=one.present, lengths=one.lengths)
+    other = replace(one, frames=frames)
     a, b = small(one), small(other)
     assert torch.equal(a[0], b[0])
     assert torch.equal(a[1, :3], b[1, :3])
@@ -61,27 +64,49 @@ def test_an_absent_view_and_the_steps_past_the_end_leave_no_trace(small):
 
 def test_a_clip_is_encoded_alike_alone_and_in_company_of_longer_ones_with_more_views(small):
     both = clips(present=[[True, True, True], [False, True, False]], lengths=[5, 3])
-    alone = Clips(
-        frames=both.frames[1:, :3, 1:2], present=torch.ones(1, 1, dtype=torch.bool), lengths=torch.tensor([3])
-    )
+    alone = whole_clips(both.frames[1:, :3, 1:2], riding=both.riding[1:, 1:2])
     torch.testing.assert_close(small(both)[1, :3], small(alone)[0], atol=1e-5, rtol=0)
 
 
 def test_the_order_of_views_does_not_matter(small):
     given = clips()
-    turned = Clips(frames=given.frames[:, :, [2, 0, 1]], present=given.present, lengths=given.lengths)
+    turn = [2, 0, 1]
+    turned = replace(given, frames=given.frames[:, :, turn], riding=given.riding[:, turn])
     torch.testing.assert_close(small(given), small(turned), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("temporal", [0, 1, 2])
-def test_a_step_sees_its_neighbours_only(temporal):
-    model = trained_a_little(SmallConfig(**{**vars(TINY), "temporal": temporal}))
-    given = clips(steps=9)
+@pytest.mark.parametrize("offsets", [(0,), (-2, 0, 1), (-6, -2, 0, 2, 6)])
+def test_a_step_sees_its_neighbours_only(offsets):
+    model = trained_a_little(SmallConfig(**{**vars(TINY), "offsets": offsets}))
+    given = clips(steps=17)
     frames = given.frames.clone()
-    frames[:, 4] = 255 - frames[:, 4]
-    moved = model(given) - model(Clips(frames=frames, present=given.present, lengths=given.lengths))
+    frames[:, 8] = 255 - frames[:, 8]
+    moved = model(given) - model(replace(given, frames=frames))
     touched = (moved.abs().amax(-1) > 1e-6)[0].nonzero().flatten().tolist()
-    assert touched == list(range(4 - temporal, 5 + temporal))
+    assert touched == sorted(8 - offset for offset in offsets)
+
+
+def test_picked_steps_are_embedded_with_their_true_neighbours(small):
+    given = clips(steps=9, lengths=[9, 6])
+    picked = torch.tensor([[0, 3, 8], [2, 5, 0]])
+    some = replace(given, picked=picked, num_picked=torch.tensor([3, 2]))
+    every, found = small(given), small(some)
+    torch.testing.assert_close(found[0], every[0, picked[0]], atol=1e-6, rtol=0)
+    torch.testing.assert_close(found[1, :2], every[1, picked[1, :2]], atol=1e-6, rtol=0)
+
+
+def test_choices_of_views_are_clips_with_only_those(small):
+    given = clips()
+    choices = torch.tensor([[[1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 1, 1]]], dtype=torch.bool)
+    found = small(given, choices)
+    torch.testing.assert_close(found[0], small(given), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found[1], small(replace(given, present=choices[1])), atol=1e-6, rtol=0)
+
+
+def test_a_camera_on_a_hand_is_told_from_one_beside_the_scene(small):
+    given = clips(views=1)
+    riding = replace(given, riding=~given.riding)
+    assert (small(given) - small(riding)).abs().max() > 1e-3
 
 
 def test_chunks_change_nothing():
@@ -93,13 +118,13 @@ def test_chunks_change_nothing():
 def test_a_still_video_shows_no_clock(small):
     """Nothing but content can tell steps apart: a video of one picture is one point."""
     still = clips(num=1, steps=1).frames.expand(1, 12, -1, -1, -1, -1)
-    given = Clips(frames=still, present=torch.ones(1, 3, dtype=torch.bool), lengths=torch.tensor([12]))
+    given = whole_clips(still)
     torch.testing.assert_close(small(given), small(given)[:, :1].expand(-1, 12, -1), atol=1e-6, rtol=0)
 
 
 def test_shifting_a_video_shifts_its_embeddings(small):
     long = clips(num=1, steps=12)
-    part = Clips(frames=long.frames[:, 4:], present=long.present, lengths=torch.tensor([8]))
+    part = whole_clips(long.frames[:, 4:], riding=long.riding)
     torch.testing.assert_close(small(long)[:, 6:], small(part)[:, 2:], atol=1e-5, rtol=0)
 
 
@@ -119,6 +144,7 @@ def test_the_projection_stays_in_float32_under_autocast(small):
         ({"present": [[True, True, True], [False, False, False]]}, "at least one view"),
         ({"lengths": [5, 6]}, "1..5, got \\[5, 6\\]"),
         ({"lengths": [5]}, "2 lengths"),
+        ({"views": 2, "present": [[True] * 3] * 2}, "present must be \\(2, 2\\)"),
     ],
 )
 def test_wrong_clips_are_refused(small, change, sentence):
@@ -168,9 +194,9 @@ def test_qwen_states_are_the_model_s_own_at_the_last_token(checkpoint, qwen):
     """The library's model, asked one step at a time, is the oracle of the batched, chunked pass."""
     given = clips(steps=3, size=64, present=[[True, True, True], [False, True, False]], lengths=[3, 2])
     model, processor = checkpoint[1], checkpoint[2]
-    hidden = qwen.hidden(given)
-    with torch.no_grad():
-        torch.testing.assert_close(qwen.hidden(given), hidden, atol=1e-5, rtol=0)  # in chunks of four steps
+    hidden = qwen.hidden(given, given.present[None])[0]
+    with torch.no_grad():  # in chunks of four steps
+        torch.testing.assert_close(qwen.hidden(given, given.present[None])[0], hidden, atol=1e-5, rtol=0)
     for clip, step, views in [(0, 0, [0, 1, 2]), (0, 2, [0, 1, 2]), (1, 1, [1])]:
         images = processor(
             [given.frames[clip, step, v].numpy() for v in views], return_tensors="pt", do_resize=False

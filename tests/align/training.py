@@ -10,17 +10,18 @@ import torch
 
 from hostbot.align.cache import CacheConfig, build_cache
 from hostbot.align.distributed import joined
-from hostbot.align.draw import DrawConfig, Pairs
+from hostbot.align.draw import Pairs
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
-from hostbot.align.recipe import TrainConfig
+from hostbot.align.recipe import TrainConfig, small_draw, small_recipe
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
 from hostbot.align.train import Trainer
 from tests.align.fakes import FilmSource, groups
 
-ENCODER = SmallConfig(size=32, channels=(8, 16), depth=1, width=32, temporal=1, embedding=16)
+ENCODER = SmallConfig(size=32, width=8, offsets=(-1, 0, 1), embedding=16)
 CONFIG = TrainConfig(
-    steps=12, batch_size=4, learning_rate=1e-3, warmup=3, bf16=False, save_every=4, look_every=6,
-    draw=DrawConfig(max_steps=14), contrast=0.1,
+    steps=12, batch_size=4, learning_rate=3e-4, warmup=3, bf16=False, save_every=4, look_every=6,
+    draw=small_draw(max_steps=14), two_looks=0.5, negatives=0.1,
+    loss=small_recipe().loss,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def test_qwen_keeps_a_memory(qwen, tmp_path):
 
 
 def test_an_aligner_sees_scenes_for_a_pair():
-    config = SmallConfig(size=32, channels=(8, 16), depth=1, width=24, temporal=1, embedding=16)
+    config = SmallConfig(size=32, width=4, offsets=(-1, 0, 1), embedding=16)
     torch.manual_seed(0)
     aligner = Aligner(build_encoder(config), AlignerConfig(encoder=config))
     scenes = AlignedScenes(aligner)

@@ -26,7 +26,7 @@ from hostbot.align.checkpoint import sync
 from hostbot.align.confidence import Calibration, confidence, features
 from hostbot.align.cost import MatchConfig
 from hostbot.align.distributed import whole
-from hostbot.align.encoders import Clips, FrameEncoder
+from hostbot.align.encoders import FrameEncoder, on_hand, whole_clips
 from hostbot.align.maps import correspondence
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
@@ -91,18 +91,17 @@ class Aligner:
             digest.update(f"{name}{tuple(tensor.shape)}".encode() + head.tobytes())
         return digest.hexdigest()[:16]
 
-    @torch.inference_mode()
+    @torch.no_grad()  # sharded modules do not take to inference mode
     def embed(self, views: Mapping[str, Frames]) -> Float32[np.ndarray, "K d"]:
-        """Embeddings of one video's steps; any views, all of one length and of the encoder's size."""
+        """Embeddings of one video's steps; any views, all of one length and of the encoder's size.
+
+        A view whose name says wrist rides on a hand.
+        """
         lengths = {name: len(frames) for name, frames in views.items()}
         if not lengths or len(set(lengths.values())) != 1 or 0 in lengths.values():
             raise BadInput(f"the views of a video must have one length above 0, got {lengths}")
         frames = torch.from_numpy(np.stack(list(views.values()), 1))[None]
-        clips = Clips(
-            frames=frames,
-            present=torch.ones(1, len(views), dtype=torch.bool),
-            lengths=torch.tensor([frames.shape[1]]),
-        )
+        clips = whole_clips(frames, riding=torch.tensor([[on_hand(name) for name in views]]))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             return self.encoder(clips.to(self.device))[0].float().cpu().numpy()
 

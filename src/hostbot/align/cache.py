@@ -33,7 +33,7 @@ class CacheConfig:
 
     size: int = 96
     rate_hz: float = 16.0
-    max_frames: int = 128
+    max_frames: int = 256
     """Of one episode; longer ones are thinned evenly."""
 
 
@@ -68,6 +68,10 @@ class FrameCache:
         for start in range(0, len(held), 1024):
             held[start : start + 1024] = torch.from_numpy(self._map[start : start + 1024].copy())
         self._held = held
+
+    def whole(self, episode: int) -> UInt8[Tensor, "T V s s 3"]:
+        """All steps of an episode."""
+        return self.read(episode, np.arange(self.lengths[episode]))
 
     def read(self, episode: int, steps: Int[np.ndarray, " T"]) -> UInt8[Tensor, "T V s s 3"]:
         """Some steps of an episode, all views."""

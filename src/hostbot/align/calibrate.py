@@ -5,55 +5,41 @@ Legend: K steps of a video, d embedding width.
 
 from __future__ import annotations
 
-import dataclasses
+from functools import cache
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float32
 
 from hostbot.align.aligner import Aligner
 from hostbot.align.confidence import Calibration, features, fit
-from hostbot.align.draw import Clip, Pairs
+from hostbot.align.draw import Pairs
 
 _STEP = 2**31 - 1
 """A step no training reaches, so that calibration draws its own pairs."""
 
 
-def plain(pairs: Pairs) -> Pairs:
-    """The same videos as they are: not mirrored, not recoloured, all views."""
-    config = dataclasses.replace(
-        pairs.config, view_dropout=0.0, flip=0.0, brightness=(1.0, 1.0), contrast=(1.0, 1.0)
-    )
-    return Pairs(pairs.caches, pairs.tasks, config, pairs.seed)
-
-
 def calibrate(aligner: Aligner, pairs: Pairs, num: int = 100) -> Calibration | None:
-    """A calibration from ``num`` drawn pairs; None where there is one task only and nothing to tell apart."""
-    if len(pairs.tasks) < 2:
+    """A calibration from ``num`` drawn pairs, as they are; None where there is one task only, nothing to tell apart."""
+    if len(pairs.names) < 2:
         return None
-    pairs = plain(pairs)
+
+    @cache
+    def embedded(body: str, episode: int, backwards: bool = False) -> Float32[np.ndarray, "K d"]:
+        frames = pairs.caches[body].whole(episode).cpu().numpy()[:: -1 if backwards else 1]
+        return aligner.embed({view: frames[:, v] for v, view in enumerate(pairs.caches[body].views)})
+
     drawn = [pairs.draw(_STEP, slot) for slot in range(num)]
-    clips = {(c.body, c.episode): c for _, *both in drawn for c in both}
-    embedded = {key: _embed(aligner, pairs, clip) for key, clip in clips.items()}
-    demos = [embedded[demo.body, demo.episode] for _, demo, _ in drawn]
-    robots = [embedded[robot.body, robot.episode] for _, _, robot in drawn]
     values, same = [], []
-    for k, (task, _, _) in enumerate(drawn):
-        values += [
-            _features(aligner, demos[k], robots[k]),
-            _features(aligner, demos[k][::-1].copy(), robots[k]),
-        ]
+    for k, (task, demo, robot) in enumerate(drawn):
+        theirs, ours = embedded(demo.body, demo.episode), embedded(robot.body, robot.episode)
+        backwards = embedded(demo.body, demo.episode, True)
+        values += [_features(aligner, theirs, ours), _features(aligner, backwards, ours)]
         same += [True, False]
-        if other := [j for j in range(k + 1, num) if drawn[j][0] != task]:
-            values.append(_features(aligner, demos[k], robots[other[0]]))
+        if other := [later for name, _, later in drawn[k + 1 :] if name != task]:
+            wrong = embedded(other[0].body, other[0].episode)
+            values.append(_features(aligner, theirs, wrong))
             same.append(False)
     return fit(np.stack(values), np.array(same))
-
-
-def _embed(aligner: Aligner, pairs: Pairs, clip: Clip) -> Float32[np.ndarray, "K d"]:
-    clips, _ = pairs.clips([clip])
-    with torch.no_grad():  # sharded modules do not take to inference mode
-        return aligner.encoder(clips.to(aligner.device))[0].float().cpu().numpy()
 
 
 def _features(

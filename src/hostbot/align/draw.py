@@ -1,23 +1,24 @@
-"""Training pairs: which two videos, which of their frames and views, and how they are recoloured.
+"""Training pairs: which two videos, which of their frames and views, and how those look.
 
 Every draw is a function of (seed, step, slot) alone: training resumes without remembering an order, and two
 processes that share the slots of a step see what one would.
 
-Legend: B pairs, T steps of a clip, V views.
+Legend: B pairs, F frames of a video, T steps of a clip, V views.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hostbot.align.cache import FrameCache
-from hostbot.align.encoders import Clips
+from hostbot.align.encoders import Clips, on_hand
+from hostbot.align.look import WIDTH, Look, LookConfig, draw_look
 from hostbot.types import BadInput, DataError
 
 Tasks = Mapping[str, Mapping[str, Sequence[int]]]
@@ -26,23 +27,29 @@ Tasks = Mapping[str, Mapping[str, Sequence[int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class DrawConfig:
-    """How pairs are drawn; flip, brightness and contrast are the paper's augmentation."""
+    """How pairs are drawn."""
 
-    human_share: float = 0.5
-    """Of human-robot pairs, where there are any; the rest is robot-robot."""
+    human_robot: float = 0.5
+    """Share of human-robot pairs, where a task has any."""
+    human_human: float = 0.0
+    """Share of human-human pairs; the rest is robot-robot."""
     max_steps: int = 64
     """Of a clip; longer ones are sampled, one frame from each of as many equal stretches."""
-    view_dropout: float = 0.3
-    """How often a clip of several views keeps only some of them."""
-    flip: float = 0.5
-    """How often a clip is mirrored."""
-    brightness: tuple[float, float] = (0.7, 1.3)
-    contrast: tuple[float, float] = (0.7, 1.3)
+    outside_only: float = 0.3
+    """How often a clip keeps only the views that ride on no hand, so that it is seen as a person's video is."""
+    two_looks: bool = False
+    """Every view gets a look of its own, and a clip whose views are all of one kind is there twice.
+
+    Otherwise all views of a clip look alike, as in the paper.
+    """
+    look: LookConfig = field(default_factory=LookConfig)
 
     def __post_init__(self) -> None:
-        for name in ("human_share", "view_dropout", "flip"):
+        for name in ("human_robot", "human_human", "outside_only"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        if self.human_robot + self.human_human > 1:
+            raise BadInput(f"shares add up to more than 1: {self.human_robot} and {self.human_human}")
         if self.max_steps < 2:
             raise BadInput(f"a clip needs at least 2 steps, got {self.max_steps}")
 
@@ -55,9 +62,10 @@ class Clip:
     episode: int
     steps: Int[np.ndarray, " T"]
     views: tuple[int, ...]
-    flip: bool
-    brightness: float
-    contrast: float
+    """Of the cache; one may be there twice."""
+    second: tuple[bool, ...]
+    """Which of them make up the second look."""
+    looks: tuple[Look, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +74,8 @@ class Batch:
 
     clips: Clips
     """Of twice as many videos as pairs."""
-    looks: Float[Tensor, "2B 3"]
-    """Each clip's flip, brightness and contrast."""
+    second: Bool[Tensor, "2B V"]
+    looks: Float[Tensor, "2B V look"]
     tasks: Int[Tensor, " B"]
     """Each pair's task, by number."""
 
@@ -77,65 +85,88 @@ class Pairs:
 
     def __init__(self, caches: Mapping[str, FrameCache], tasks: Tasks, config: DrawConfig, seed: int) -> None:
         self.caches, self.tasks, self.config, self.seed = caches, tasks, config, seed
-        names = sorted(tasks)
-        self._numbers = {name: number for number, name in enumerate(names)}
-        self._same = [t for t in names if len(tasks[t].get("robot", ())) >= 2]
-        self._across = [t for t in names if tasks[t].get("robot") and tasks[t].get("human")]
-        if not self._same and not self._across:
+        self.names = [name for name in sorted(tasks) if self._kinds(name)]
+        if not self.names:
             raise DataError("no task has two executions to pair: record more episodes of the same tasks")
 
+    def _kinds(self, task: str) -> dict[tuple[str, str], float]:
+        """Which bodies can be paired in a task, and how often they are."""
+        have = {body: len(self.tasks[task].get(body, ())) for body in ("human", "robot")}
+        across, same = self.config.human_robot, self.config.human_human
+        shares = {
+            ("human", "robot"): across,
+            ("human", "human"): same,
+            ("robot", "robot"): 1 - across - same,
+        }
+        able = {k: s for k, s in shares.items() if all(have[body] >= k.count(body) for body in k)}
+        return {k: s for k, s in able.items() if s > 0} or dict.fromkeys(able, 1.0)
+
     def draw(self, step: int, slot: int) -> tuple[str, Clip, Clip]:
-        """Task, demonstration and robot execution of one slot of a step."""
+        """Task, demonstration and execution of one slot of a step; a step's slots go round the tasks."""
+        order = np.random.default_rng([self.seed, step]).permutation(len(self.names))
+        task = self.names[int(order[slot % len(order)])]
         rng = np.random.default_rng([self.seed, step, slot])
-        across = bool(rng.random() < self.config.human_share)
-        across = bool(self._across) and (across or not self._same)
-        choices = self._across if across else self._same
-        task = choices[int(rng.integers(len(choices)))]
-        robots = self.tasks[task]["robot"]
-        if across:
-            humans = self.tasks[task]["human"]
-            demo = ("human", humans[int(rng.integers(len(humans)))])
-            robot = ("robot", robots[int(rng.integers(len(robots)))])
+        kinds = self._kinds(task)
+        shares = np.array(list(kinds.values()))
+        bodies = list(kinds)[int(rng.choice(len(kinds), p=shares / shares.sum()))]
+        pools = [self.tasks[task][body] for body in bodies]
+        if bodies[0] == bodies[1]:
+            first, second = rng.choice(len(pools[0]), 2, replace=False)
         else:
-            first, second = rng.choice(len(robots), 2, replace=False)
-            demo, robot = ("robot", robots[first]), ("robot", robots[second])
-        return task, self._clip(*demo, rng), self._clip(*robot, rng)
+            first, second = (rng.integers(len(pool)) for pool in pools)
+        demo, robot = pools[0][int(first)], pools[1][int(second)]
+        return task, self._clip(bodies[0], demo, rng), self._clip(bodies[1], robot, rng)
 
     def _clip(self, body: str, episode: int, rng: np.random.Generator) -> Clip:
         cache, config = self.caches[body], self.config
-        num_views = len(cache.views)
-        kept: Sequence[int] = range(num_views)
-        if num_views > 1 and rng.random() < config.view_dropout:
-            kept = sorted(rng.choice(num_views, int(rng.integers(1, num_views)), replace=False).tolist())
+        outside = [v for v, name in enumerate(cache.views) if not on_hand(name)]
+        views = list(range(len(cache.views)))
+        if 0 < len(outside) < len(views) and rng.random() < config.outside_only:
+            views = outside
+        second = [v not in outside for v in views]
+        if config.two_looks and len(set(second)) == 1:
+            second, views = [False] * len(views) + [True] * len(views), [*views, *views]
+        looks = [draw_look(config.look, rng) for _ in (views if config.two_looks else views[:1])]
         return Clip(
             body=body,
             episode=episode,
             steps=stratified(int(cache.lengths[episode]), config.max_steps, rng),
-            views=tuple(kept),
-            flip=bool(rng.random() < config.flip),
-            brightness=float(rng.uniform(*config.brightness)),
-            contrast=float(rng.uniform(*config.contrast)),
+            views=tuple(views),
+            second=tuple(second),
+            looks=tuple(looks if config.two_looks else looks * len(views)),
         )
 
     def batch(self, step: int, slots: Sequence[int]) -> Batch:
-        """Demonstrations, then robot executions, of these slots."""
+        """Demonstrations, then executions, of these slots."""
         drawn = [self.draw(step, slot) for slot in slots]
-        clips, looks = self.clips([demo for _, demo, _ in drawn] + [robot for _, _, robot in drawn])
-        tasks = torch.tensor([self._numbers[task] for task, _, _ in drawn])
-        return Batch(clips=clips, looks=looks, tasks=tasks)
+        tasks = torch.tensor([self.names.index(task) for task, _, _ in drawn])
+        return self.load([demo for _, demo, _ in drawn] + [robot for _, _, robot in drawn], tasks)
 
-    def clips(self, clips: Sequence[Clip]) -> tuple[Clips, Float[Tensor, "B 3"]]:
-        """The clips' frames, padded to the longest and to the most views."""
-        read = [self.caches[c.body].read(c.episode, c.steps)[:, list(c.views)] for c in clips]
-        num_steps, num_views = max(len(r) for r in read), max(r.shape[1] for r in read)
-        frames = read[0].new_zeros(len(clips), num_steps, num_views, *read[0].shape[2:])
-        present = torch.zeros(len(clips), num_views, dtype=torch.bool)
-        for place, pixels in enumerate(read):
-            frames[place, : pixels.shape[0], : pixels.shape[1]] = pixels
-            present[place, : pixels.shape[1]] = True
-        lengths = torch.tensor([len(c.steps) for c in clips])
-        looks = torch.tensor([(float(c.flip), c.brightness, c.contrast) for c in clips])
-        return Clips(frames=frames, present=present, lengths=lengths), looks
+    def load(self, clips: Sequence[Clip], tasks: Int[Tensor, " B"]) -> Batch:
+        """The clips' whole videos, padded to the longest and to the most views."""
+        read = [self.caches[c.body].whole(c.episode)[:, list(c.views)] for c in clips]
+        num_frames, num_views = max(len(r) for r in read), max(r.shape[1] for r in read)
+        frames = read[0].new_zeros(len(clips), num_frames, num_views, *read[0].shape[2:])
+        present, riding, second = torch.zeros(3, len(clips), num_views, dtype=torch.bool)
+        picked = torch.zeros(len(clips), max(len(c.steps) for c in clips), dtype=torch.int64)
+        looks = torch.tensor(astuple(Look())).repeat(len(clips), num_views, 1)
+        for place, (clip, pixels) in enumerate(zip(clips, read, strict=True)):
+            views, names = len(clip.views), self.caches[clip.body].views
+            frames[place, : len(pixels), :views] = pixels
+            present[place, :views] = True
+            riding[place, :views] = torch.tensor([on_hand(names[v]) for v in clip.views])
+            second[place, :views] = torch.tensor(clip.second)
+            picked[place, : len(clip.steps)] = torch.from_numpy(clip.steps)
+            looks[place, :views] = torch.tensor([astuple(look) for look in clip.looks]).view(views, WIDTH)
+        loaded = Clips(
+            frames=frames,
+            present=present,
+            riding=riding,
+            lengths=torch.tensor([len(r) for r in read]),
+            picked=picked,
+            num_picked=torch.tensor([len(c.steps) for c in clips]),
+        )
+        return Batch(clips=loaded, second=second, looks=looks, tasks=tasks)
 
 
 def stratified(length: int, max_steps: int, rng: np.random.Generator) -> Int[np.ndarray, " T"]:
@@ -144,13 +175,3 @@ def stratified(length: int, max_steps: int, rng: np.random.Generator) -> Int[np.
         return np.arange(length)
     edges = np.arange(max_steps) * length / max_steps
     return (edges + rng.random(max_steps) * (length / max_steps)).astype(np.int64)
-
-
-def recolour(clips: Clips, looks: Float[Tensor, "B 3"]) -> Clips:
-    """Mirror, brighten and contrast whole clips, each with its own numbers, alike in every frame and view."""
-    flip, brightness, contrast = (looks[:, i].view(-1, 1, 1, 1, 1, 1) for i in range(3))
-    frames = torch.where(flip > 0, clips.frames.flip(-2), clips.frames)
-    light = (frames.float() * brightness).clamp(0, 255)
-    grey = (light @ light.new_tensor([0.299, 0.587, 0.114])).mean((-2, -1))[..., None, None, None]
-    light = (contrast * light + (1 - contrast) * grey).clamp(0, 255)
-    return Clips(frames=light.round().to(torch.uint8), present=clips.present, lengths=clips.lengths)

@@ -22,6 +22,7 @@ class LossConfig:
     """The paper's constants. Its label smoothing of 0.1 has no part in a regression loss and is left out."""
 
     match: MatchConfig = field(default_factory=MatchConfig)
+    tcc_weight: float = 1.0
     dtw_weight: float = 0.3
     """lambda_DTW."""
     variance_weight: float = 0.001
@@ -113,7 +114,7 @@ def matching_loss(
         tcc = 0.5 * (there + back).mean()
         frames = (beta.shape[1] if n is None else n) + (beta.shape[2] if m is None else m)
         dtw = 0.5 * ((matching.demo_path + matching.robot_path) / frames).mean()
-    return AlignmentLoss(tcc=tcc, dtw=dtw, total=tcc + config.dtw_weight * dtw)
+    return AlignmentLoss(tcc=tcc, dtw=dtw, total=config.tcc_weight * tcc + config.dtw_weight * dtw)
 
 
 def alignment_loss(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from hostbot.align.encoders import Clips, FrameEncoder
@@ -65,24 +65,26 @@ class QwenFrameEncoder(FrameEncoder):
         """Each block of the language model and of the vision tower."""
         return [*self.model.language_model.layers, *self.model.visual.blocks]
 
-    def hidden(self, clips: Clips) -> Float[Tensor, "B T D"]:
-        """The end token's state of every step.
+    def hidden(self, clips: Clips, views: Bool[Tensor, "K B V"]) -> Float[Tensor, "K B T D"]:
+        """The end token's state of every step; single frames, their neighbours play no part.
 
-        One pass for all while gradients are wanted: sharded processes must run the model equally often.
+        One pass a choice of views while gradients are wanted: sharded processes must run the model equally often.
         """
+        return torch.stack([self._chosen(clips, choice) for choice in views])
+
+    def _chosen(self, clips: Clips, views: Bool[Tensor, "B V"]) -> Float[Tensor, "B T D"]:
         counted = clips.counted()
-        views_of = counted.sum(-1)
-        counts = views_of[views_of > 0].tolist()
+        counts = (counted * views.sum(-1, keepdim=True))[counted].tolist()
         at_once = len(counts) if torch.is_grad_enabled() else self.config.steps_at_once
-        pictures = clips.frames[counted]
+        pictures = clips.pictures(clips.places(views))
         states, first = [], 0
         for start in range(0, len(counts), at_once):
             chunk = counts[start : start + at_once]
             states.append(self.states(pictures[first : first + sum(chunk)], chunk))
             first += sum(chunk)
         found = torch.cat(states).float()
-        out = found.new_zeros(*views_of.shape, found.shape[-1])
-        return out.masked_scatter((views_of > 0)[..., None], found)
+        out = found.new_zeros(*counted.shape, found.shape[-1])
+        return out.masked_scatter(counted[..., None], found)
 
     def states(self, pictures: UInt8[Tensor, "P h w 3"], counts: Sequence[int]) -> Float[Tensor, "M D"]:
         """The last layer's hidden state at the end token of prompts of so many pictures each."""

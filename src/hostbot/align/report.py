@@ -24,7 +24,7 @@ from hostbot.align.evaluate import (
     phase_r2,
     spread,
 )
-from hostbot.align.videos import Embedded, align_whole, embed_episode, reversed_video
+from hostbot.align.videos import Embedded, align_whole, embed_episode
 from hostbot.types import EpisodeSource
 
 
@@ -79,8 +79,8 @@ def evaluate(
     """Align every pair, its wrong-task partner and itself backwards; ``truth_of`` knows the true progress."""
 
     @lru_cache(1024)
-    def embedded(body: str, episode: int) -> Embedded:
-        return embed_episode(aligner, robot if body == "robot" else demo, episode)
+    def embedded(body: str, episode: int, backwards: bool = False) -> Embedded:
+        return embed_episode(aligner, robot if body == "robot" else demo, episode, backwards=backwards)
 
     scores, right, wrong, backwards = [], [], [], []
     phases: dict[str, list[tuple[Embedded, Embedded, Truth]]] = {}
@@ -89,7 +89,7 @@ def evaluate(
         found = align_whole(aligner, theirs, ours)
         scores.append(_scores(pair, truth, found.found.robot_to_demo, theirs, ours))
         right.append(found.confidence)
-        backwards.append(align_whole(aligner, reversed_video(theirs), ours).confidence)
+        backwards.append(align_whole(aligner, embedded("demo", pair.demo, True), ours).confidence)
         if pair.wrong_demo is not None:
             wrong.append(align_whole(aligner, embedded("demo", pair.wrong_demo), ours).confidence)
         phases.setdefault(pair.task, []).append((ours, theirs, truth))

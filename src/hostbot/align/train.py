@@ -21,15 +21,18 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.collapse import Collapse, look_for_collapse
-from hostbot.align.contrast import contrast_loss, video_means
 from hostbot.align.distributed import World, part_like, shard, whole
-from hostbot.align.draw import Batch, Pairs, recolour
+from hostbot.align.draw import Batch, Pairs
 from hostbot.align.encoders import FrameEncoder
+from hostbot.align.look import applied
 from hostbot.align.losses import alignment_loss
+from hostbot.align.negatives import negatives_loss
 from hostbot.align.recipe import StepReport, TrainConfig, learning_rate
+from hostbot.align.twice import two_looks_loss
 from hostbot.config import to_dict
 from hostbot.types import BadInput
 
@@ -40,7 +43,8 @@ class StepLoss:
 
     tcc: Float[Tensor, ""]
     dtw: Float[Tensor, ""]
-    contrast: Float[Tensor, ""]
+    two_looks: Float[Tensor, ""]
+    negatives: Float[Tensor, ""]
     total: Float[Tensor, ""]
 
 
@@ -60,12 +64,16 @@ class Trainer:
         self.slots = self.world.slots(config.batch_size)
         self.encoder = shard(encoder, self.world, bf16=config.bf16).train()
         self.named = dict(self.encoder.named_parameters())
+        matrices = [p for p in self.named.values() if p.ndim > 1]
+        others = [p for p in self.named.values() if p.ndim <= 1]  # biases and norms have nothing to decay to
         self.optimiser = torch.optim.AdamW(
-            self.named.values(),
+            [
+                {"params": matrices, "weight_decay": config.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
             lr=config.learning_rate,
             betas=config.betas,
             eps=config.eps,
-            weight_decay=config.weight_decay,
         )
         self.step, self.stopping, self._skipped = 0, False, 0
         self._saved_at = -1
@@ -92,20 +100,37 @@ class Trainer:
         self.save()
 
     def loss(self, batch: Batch) -> StepLoss:
-        """L_align of demonstrations and executions that stand one after the other in one batch, and the contrast."""
-        device = self.world.device
-        clips = recolour(batch.clips.to(device), batch.looks.to(device))
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
-            demo, robot = self.encoder(clips).chunk(2)
-        demo_lengths, robot_lengths = clips.lengths.chunk(2)
-        found = alignment_loss(demo, robot, demo_lengths, robot_lengths, self.config.loss)
-        contrast = found.total.new_zeros(())
-        if self.config.contrast:
-            means = (video_means(demo, demo_lengths), video_means(robot, robot_lengths))
-            theirs, ours, tasks = (self.world.gather(x) for x in (*means, batch.tasks.to(device)))
-            contrast = contrast_loss(theirs, ours, tasks, self.config.contrast_temperature)
-        total = found.total + self.config.contrast * contrast
-        return StepLoss(tcc=found.tcc, dtw=found.dtw, contrast=contrast, total=total)
+        """L_align of demonstrations and executions that stand one after the other in one batch, and our two terms."""
+        device, config = self.world.device, self.config
+        clips = applied(batch.clips.to(device), batch.looks.to(device))
+        second = batch.second.to(device)
+        choices = [clips.present]
+        if config.two_looks:
+            choices += [clips.present & ~second, clips.present & second]
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
+            whole_video, *looks = self.encoder(clips, torch.stack(choices))
+        demo, robot = whole_video.chunk(2)
+        demo_lengths, robot_lengths = clips.num_picked.chunk(2)
+        found = alignment_loss(demo, robot, demo_lengths, robot_lengths, config.loss)
+        twice = negatives = found.total.new_zeros(())
+        if config.two_looks:
+            twice = two_looks_loss(looks[0], looks[1], clips.picked, clips.num_picked, config.twice)
+        if config.negatives:
+            ours = (
+                self._padded(demo),
+                self._padded(robot),
+                demo_lengths,
+                robot_lengths,
+                batch.tasks.to(device),
+            )
+            theirs, mine, n, m, tasks = map(self.world.gather, ours)
+            negatives = negatives_loss(theirs, mine, n, m, tasks, config.negatives_temperature)
+        total = found.total + config.two_looks * twice + config.negatives * negatives
+        return StepLoss(tcc=found.tcc, dtw=found.dtw, two_looks=twice, negatives=negatives, total=total)
+
+    def _padded(self, points: Float[Tensor, "B T d"]) -> Float[Tensor, "B T d"]:
+        """As long as any clip may be: processes gather tensors of one shape."""
+        return pad(points, (0, 0, 0, self.config.draw.max_steps - points.shape[1]))
 
     def _one(self, batch: Batch) -> tuple[StepReport, bool]:
         rate = learning_rate(self.config, self.step)
@@ -122,7 +147,7 @@ class Trainer:
         self._count(skipped)
         self.step += 1
         due = self.step % self.config.look_every == 0 or self.step == self.config.steps
-        named = dict(zip(("tcc", "dtw", "contrast", "total", "gradient"), told, strict=True))
+        named = dict(zip(("tcc", "dtw", "two_looks", "negatives", "total", "gradient"), told, strict=True))
         look = self.look() if due else None
         report = StepReport(step=self.step, learning_rate=rate, skipped=skipped, collapse=look, **named)
         return report, stop > 0
@@ -130,7 +155,7 @@ class Trainer:
     def _agreed(self, found: StepLoss, norm: Tensor) -> list[float]:
         """One message for all that processes must agree on; a stop asked of any of them stops all."""
         stop = torch.tensor(float(self.stopping), device=norm.device)
-        figures = [found.tcc, found.dtw, found.contrast, found.total, norm, stop]
+        figures = [found.tcc, found.dtw, found.two_looks, found.negatives, found.total, norm, stop]
         means: list[float] = self.world.mean(torch.stack([f.detach().float() for f in figures])).tolist()
         return means
 
@@ -146,14 +171,14 @@ class Trainer:
     def look(self, num: int = 16) -> Collapse | None:
         """Embed clips of several tasks and look for collapse; None where there is one task only."""
         drawn = [self.pairs.draw(2**31, slot) for slot in range(num)]
-        clips, _ = self.pairs.clips([demo for _, demo, _ in drawn])
+        clips = self.pairs.load([demo for _, demo, _ in drawn], torch.arange(num)).clips
         self.encoder.eval()
         found = self.encoder(clips.to(self.world.device)).float().cpu().numpy()
         self.encoder.train()
         tasks = [task for task, _, _ in drawn]
         if len(set(tasks)) < 2:
             return None
-        videos = [video[:length] for video, length in zip(found, clips.lengths.tolist(), strict=True)]
+        videos = [video[:length] for video, length in zip(found, clips.num_picked.tolist(), strict=True)]
         return look_for_collapse(videos, tasks, self.config.collapse)
 
     def _log(self, report: StepReport) -> None:

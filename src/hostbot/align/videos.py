@@ -52,12 +52,17 @@ def embed_video(aligner: Aligner, path: Path) -> Embedded:
     return Embedded(points=aligner.embed({"video": frames}), steps=steps, times_s=times)
 
 
-def embed_episode(aligner: Aligner, source: EpisodeSource, index: int) -> Embedded:
-    """An episode of a dataset, all its views."""
+def embed_episode(
+    aligner: Aligner, source: EpisodeSource, index: int, *, backwards: bool = False
+) -> Embedded:
+    """An episode of a dataset, all its views; played backwards where asked, which changes what moves how."""
     info, config = source.episode(index), aligner.config
     steps = step_frames(info.length, source.fps, config.rate_hz, config.max_steps)
     size = (aligner.size, aligner.size)
     views = {view: source.frames(index, view, steps.tolist(), size) for view in source.views}
+    if backwards:
+        steps = info.length - 1 - steps[::-1]
+        views = {view: np.ascontiguousarray(frames[::-1]) for view, frames in views.items()}
     return Embedded(points=aligner.embed(views), steps=steps, times_s=np.arange(info.length) / source.fps)
 
 
@@ -66,15 +71,6 @@ def align_whole(aligner: Aligner, demo: Embedded, robot: Embedded) -> Alignment:
     found = aligner.align(demo.points, robot.points)
     maps = expand(found.found, demo.steps, robot.steps, demo.num_frames, robot.num_frames)
     return Alignment(found=maps, confidence=found.confidence)
-
-
-def reversed_video(video: Embedded) -> Embedded:
-    """The same video played backwards."""
-    return Embedded(
-        points=np.ascontiguousarray(video.points[::-1]),
-        steps=video.num_frames - 1 - video.steps[::-1],
-        times_s=video.times_s[-1] - video.times_s[::-1],
-    )
 
 
 def played_in_step(found: Correspondence) -> Iterator[tuple[int, int]]:

@@ -20,6 +20,7 @@ from hostbot.types import BadInput, EpisodeSource
 if TYPE_CHECKING:
     from hostbot.align.cache import FrameCache
     from hostbot.align.distributed import World
+    from hostbot.align.draw import DrawConfig
     from hostbot.align.train import Trainer
 
 
@@ -40,14 +41,14 @@ class Train:
     qwen: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Fine-tune this Qwen3-VL-Embedding checkpoint, with the paper's settings, instead of a small encoder."""
     steps: Annotated[int | None, arg(metavar="N")] = None
-    """Optimiser steps; the recipe says how many where this and the two below are left out."""
+    """Optimiser steps; the recipe says how many where this and the four below are left out."""
     batch_size: Annotated[int | None, arg(metavar="N")] = None
     """Pairs of a step, over all processes."""
     learning_rate: Annotated[float | None, arg(metavar="RATE")] = None
     """Of AdamW, after the warm-up."""
-    human_share: float = 0.5
-    """Of human-robot pairs; the rest is robot-robot."""
-    frames: int = 64
+    human_robot: Annotated[float | None, arg(metavar="SHARE")] = None
+    """Share of human-robot pairs among all."""
+    frames: Annotated[int | None, arg(metavar="N")] = None
     """Most frames of a video in one step."""
     save_every: int = 500
     """Steps between checkpoints."""
@@ -78,7 +79,7 @@ class Train:
 
         from hostbot.align.aligner import build_encoder
         from hostbot.align.cache import CacheConfig, build_cache
-        from hostbot.align.draw import DrawConfig, Pairs
+        from hostbot.align.draw import Pairs
         from hostbot.align.qwen import QwenConfig
         from hostbot.align.recipe import paper_recipe, small_recipe
         from hostbot.align.small import SmallConfig
@@ -95,7 +96,7 @@ class Train:
                 caches[body] = build_cache(source, self.cache or self.out / "cache", kept, tick)
         if world.device.type == "cuda":
             _hold(caches, world)
-        draw = DrawConfig(human_share=self.human_share, max_steps=self.frames)
+        draw = self._draw()
         recipe = paper_recipe if self.qwen else small_recipe
         chosen = {
             k: getattr(self, k)
@@ -107,6 +108,16 @@ class Train:
         torch.manual_seed(self.seed)
         pairs = Pairs(caches, self._tasks(sources), draw, self.seed)
         return Trainer(build_encoder(encoder), pairs, config, self.out, world)
+
+    def _draw(self) -> DrawConfig:
+        from hostbot.align.draw import DrawConfig
+        from hostbot.align.recipe import small_draw
+
+        given = {"human_robot": self.human_robot, "max_steps": self.frames}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if self.human_robot is not None and not self.qwen:
+            chosen["human_human"] = (1 - self.human_robot) / 2
+        return (DrawConfig if self.qwen else small_draw)(**chosen)  # type: ignore[arg-type]
 
     def _tasks(self, sources: dict[str, EpisodeSource]) -> dict[str, dict[str, list[int]]]:
         from hostbot.data.pairs import load_split
