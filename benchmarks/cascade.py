@@ -220,7 +220,7 @@ def stage_velocities(config: HostConfig, context: Context, dtype: torch.dtype) -
     )  # sets the inputs, then each stage is run on its own
     buffers = cascade.buffers
     cascade.run(["demo_observation"])
-    found = {"p": (buffers.noise_p - buffers.p_samples).flatten()}
+    found = {"p": (buffers.noise_p - buffers.p_begun).flatten()}
     buffers.p.fill_(0.3)
     cascade.run(["o"])
     found["o"] = (buffers.noise_o - buffers.o).flatten()

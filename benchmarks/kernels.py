@@ -255,7 +255,6 @@ def shown(candidate: Any) -> Any:
 def table() -> dict[str, Any]:
     """The tables as they stand, as ``kernels/cuts.py`` reads them."""
     return {
-        "fetches": launch.fetches,
         "products": [
             {"rows": m, "outputs": n, "inputs": k}
             | ({"library_shares": cut} if isinstance(cut, int) else {"tiling": asdict(cut)})
@@ -299,11 +298,6 @@ def main() -> None:
     with torch.inference_mode():
         for name, call in passes(cascade).items():
             rows = tune(name, call, choices(config)[name])
-            if name == "o":  # elsewhere nothing is fetched
-                launch.fetches = not launch.fetches
-                rows[f"fetches_{launch.fetches}_us"] = round(microseconds(call), 1)
-                if rows[f"fetches_{launch.fetches}_us"] > 0.995 * rows["after_us"]:
-                    launch.fetches = not launch.fetches
             result["passes"][name] = rows
             print(name, {k: v for k, v in rows.items() if k != "choices"}, flush=True)
             measure.save(args.out, "kernels-wan5b", result, quiet=True)

@@ -83,6 +83,20 @@ def test_caches_hold_nothing_from_before():
     assert torch.equal(used.a, kept[1])
 
 
+@torch.no_grad()
+def test_a_stage_run_again_changes_nothing():
+    """To become a graph a stage is run before the run that counts, so none may write what it reads."""
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, replace(STEPS, num_localisations=3))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    once = cascade.act(context.observation, context.proprio, noise)
+    cascade.run(["demo", "demo", "demo_observation", "demo_observation", "observation", "observation"])
+    cascade.run(["p", "p", "o", "o", "clean_o", "clean_o", "a", "a"])
+    for name in ("p_samples", "p", "a"):
+        torch.testing.assert_close(getattr(cascade.buffers, name), getattr(once, name), atol=1e-6, rtol=0)
+    assert torch.equal(cascade.buffers.a, cascade.act(context.observation, context.proprio, noise).a)
+
+
 def test_stages_are_made_once_a_layout(monkeypatch):
     model, context = small_model(), random_context()
     cascade, made = Cascade(model, STEPS, batch=2), []

@@ -23,8 +23,6 @@ from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_n
 from hostbot.model.kernels.product import gelu_product, shares_of_product
 from hostbot.model.mot import StageStream
 
-OWN_PRODUCTS = 32
-"""Up to this many rows a product of ours reads its weight early, and nothing is to be fetched for it."""
 Cache = tuple[Float[Tensor, "B T h d"], Float[Tensor, "B T h d"]]
 
 
@@ -38,7 +36,7 @@ def fused_pass(
     context: Float[Tensor, "N 2 B L h d"],
 ) -> Float32[Tensor, "B S2 w"]:
     """All layers of one pass; ``x`` is used up."""
-    batch, last, many = len(x), len(expert.blocks) - 1, x.shape[0] * x.shape[1] > OWN_PRODUCTS
+    batch, last = len(x), len(expert.blocks) - 1
     rows, addend, fixed = x.flatten(0, 1), None, stream.start
     for index in range(len(expert.blocks)):
         block, cache = expert.layer(index), (keys[index], values[index])
@@ -49,7 +47,7 @@ def fused_pass(
             rows, q, gates = (_last_run(y, batch, stream) for y in (rows, q, gates))
             stream, mod = _narrowed(stream), mod[:, -1:]
         sight = replace(sight_of(stream), fixed=fixed)
-        attended = attention_of(q, *cache, gates, sight, ahead=block.cross_q.weight if many else None)
+        attended = attention_of(q, *cache, gates, sight)
         addend = _finish(block, rows, attended, stream, mod, context[index])
     add_and_norm(rows, addend, None, *_runs(stream), expert.config.eps, q.dtype)
     return rows.unflatten(0, (batch, -1))
@@ -121,8 +119,7 @@ def _finish(
     runs, dtype, length = _runs(stream), attended.dtype, context.shape[2]
     out = _addend(attended, block.out, _row(block, mod, 2))
     affine = Affine(weight=block.norm_cross.weight, bias=block.norm_cross.bias)
-    ahead = block.cross_out.weight if len(rows) > OWN_PRODUCTS else None
-    normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype, ahead)
+    normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype)
     shares, norm_q = shares_of_product(normed, block.cross_q.weight), block.cross_norm_q.weight
     q, _ = place_heads(shares, block.cross_q.bias, norm_q, None, None, None, block.heads, runs[0], block.eps)
     assert q is not None

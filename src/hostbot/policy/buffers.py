@@ -46,7 +46,11 @@ class Buffers:
         self.proprio = empty(batch, sizes.state_dim)
         self.demo = empty(batch, *grid.latents(grid.demo_latents))
         self.observation = empty(batch, *grid.latents(1))
-        self.noise_p, self.p_samples = (empty(batch, config.num_localisations) for _ in range(2))
+        # ``p_begun``: the samples after their first step, which rides with the observation. No stage writes what it
+        # reads: to become a graph it is run once before it counts.
+        self.noise_p, self.p_begun, self.p_samples = (
+            empty(batch, config.num_localisations) for _ in range(3)
+        )
         self.noise_o, self.o = (empty(batch, num_future, grid.patch_dim) for _ in range(2))
         self.noise_a, self.a = (empty(batch, sizes.horizon, sizes.action_dim) for _ in range(2))
         self.p, self.confidence = empty(batch), empty(batch)

@@ -77,7 +77,7 @@ class Stages:
             seen.append(model.frame_tokens(buffers.observation, 1, "observation"))
             x = torch.cat([*seen, codec.encode(buffers.noise_p)], dim=1)
             velocity = codec.decode(passes.video(x, stream, mod))
-            buffers.p_samples.copy_(flow.euler(buffers.noise_p, velocity, sigmas[0], sigmas[1]))
+            buffers.p_begun.copy_(flow.euler(buffers.noise_p, velocity, sigmas[0], sigmas[1]))
 
         return run
 
@@ -93,7 +93,7 @@ class Stages:
         codec, buffers = self.codec, self.buffers
 
         def run() -> None:
-            state = buffers.p_samples
+            state = buffers.p_begun
             for i in range(1, self.config.steps_p):
                 x = self.passes.video(codec.encode(state), stream, self.levels.p[i])
                 state = flow.euler(state, codec.decode(x), sigmas[i], sigmas[i + 1])

@@ -22,7 +22,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from hostbot.model.kernels import cuts, launch
-from hostbot.model.kernels.launch import begin, fetch, ready
+from hostbot.model.kernels.launch import begin, ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +163,6 @@ def _combine_kernel(
     gate,
     out,
     stride,
-    ahead,
-    ahead_bytes,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -176,9 +174,6 @@ def _combine_kernel(
     if OVERLAP:
         begin()
         ready()
-    if ahead is not None:
-        index = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
-        fetch(ahead, ahead_bytes, index, tl.num_programs(0) * tl.num_programs(1))
     head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = head < HEADS
     place = tl.program_id(0).to(tl.int64) * HEADS + head
@@ -223,9 +218,8 @@ def attention_of(
     gate: Float32[Tensor, "M h"] | None,
     sight: Sight,
     cut: Cut | None = None,
-    ahead: Tensor | None = None,
 ) -> Float[Tensor, "M i"]:
-    """Softmax attention, each head's result scaled by its gate; ``ahead``: what may be fetched for a later kernel."""
+    """Softmax attention, each head's result scaled by its gate."""
     batch, length, heads, width = k.shape
     rows, num_queries = len(q), len(q) // batch
     num_keys = max(
@@ -283,7 +277,6 @@ def attention_of(
             gate,
             out,
             rows * heads,
-            *launch.region(ahead),
             HEADS=heads,
             WIDTH=width,
             BLOCK=block,

@@ -11,6 +11,6 @@ PATH = Path(__file__).with_name("h200.json")
 
 
 def read() -> Mapping[str, Any]:
-    """What the file holds: where it was measured, ``products``, ``attentions``, and whether kernels fetch ahead."""
+    """What the file holds: where it was measured, ``products`` and ``attentions``."""
     found: Mapping[str, Any] = json.loads(PATH.read_text())
     return found

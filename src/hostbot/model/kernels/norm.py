@@ -17,7 +17,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot.model.kernels import launch
-from hostbot.model.kernels.launch import begin, fetch, ready
+from hostbot.model.kernels.launch import begin, ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +95,6 @@ def _norm_kernel(
     num_tokens,
     num_first,
     eps,
-    ahead,
-    ahead_bytes,
     SHARES: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -107,8 +105,6 @@ def _norm_kernel(
 ):
     if OVERLAP:
         begin()
-    if ahead is not None:
-        fetch(ahead, ahead_bytes, tl.program_id(0), tl.num_programs(0))
     row = tl.program_id(0).to(tl.int64)
     run = (row % num_tokens >= num_first).to(tl.int32)
     column = tl.arange(0, BLOCK)
@@ -147,7 +143,6 @@ def add_and_norm(
     num_first: int,
     eps: float,
     dtype: torch.dtype,
-    ahead: Tensor | None = None,
 ) -> Float[Tensor, "M w"]:
     """Add to ``x`` in place, then norm it; of every ``num_tokens`` rows the first ``num_first`` are run 0."""
     rows, width = x.shape
@@ -180,7 +175,6 @@ def add_and_norm(
         num_tokens,
         num_first,
         eps,
-        *launch.region(ahead),
         SHARES=len(addend.shares) if addend is not None else 0,
         WIDTH=width,
         BLOCK=triton.next_power_of_2(width),
