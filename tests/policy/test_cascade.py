@@ -106,6 +106,26 @@ def test_a_demo_with_some_views_only():
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("num", [1, 3])
+@torch.no_grad()
+def test_a_window_may_ride_with_the_observation(num):
+    model, context, config = small_model(), random_context(), replace(STEPS, num_localisations=num)
+    cascade = ready(model, context, config)
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    apart = cascade.act(context.observation, context.proprio, noise)
+    cascade.watch(random_context(seed=8).demo, now=False)
+    other = cascade.act(context.observation, context.proprio, noise)
+    assert not torch.allclose(other.a, apart.a, atol=1e-3)
+    for views in (None, (0, 2)):
+        apart = ready(model, context, config, views).act(context.observation, context.proprio, noise)
+        assert cascade.watch(context.demo, views, now=False) == 0.0
+        for _ in range(2):  # the second cycle finds the window cached
+            out = cascade.act(context.observation, context.proprio, noise, timed=True)
+            for name in ("p_samples", "o", "a"):
+                torch.testing.assert_close(getattr(out, name), getattr(apart, name), atol=1e-5, rtol=0)
+    assert "observation" in out.timing_ms
+
+
 @torch.no_grad()
 def test_localisation_samples_do_not_see_one_another():
     model, context = small_model(), random_context()
