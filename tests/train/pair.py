@@ -144,12 +144,12 @@ def learn(sources: dict[str, Recorded], out: Path, steps: int, batch: int = 32) 
     return Acting.load(folder)
 
 
-def attempt(policy: Acting, sources: dict[str, Recorded], name: str, seed: int, video: bool = True) -> bool:
-    """Closed loop from the pair's start state."""
+def attempt(policy: Acting, sources: dict[str, Recorded], name: str, seed: int, noise: int) -> bool:
+    """Closed loop from the pair's start state; ``noise`` seeds what the cascade starts from."""
     env = SimEnv(task(name), EnvConfig(size=SIZE, views=VIEWS))
     env.reset(seed=seed)
-    skill = policy.acquire(sources["human"].made if video else None, sources["robot"].made.instruction)
-    session, done = policy.start(skill), False
+    skill = policy.acquire(sources["human"].made, sources["robot"].made.instruction)
+    session, done = policy.start(skill, noise), False
     while not done and env.frame < 160 and not (session.finished and env.frame > 120):
         for action in policy.step(session, env.observe()).actions:
             done = env.advance(np.asarray(action)) or done
