@@ -39,8 +39,11 @@ def everything(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 2e-5)])
-def test_cuda_equals_the_cpu(shape, dtype, tolerance):
+@pytest.mark.parametrize(
+    ("dtype", "values", "gradients"),
+    [(torch.float64, 1e-9, 1e-9), (torch.float32, 2e-5, 5e-3)],  # on a CPU float32 is off by 7e-6 and 2e-3
+)
+def test_cuda_equals_the_cpu(shape, dtype, values, gradients):
     g = torch.Generator().manual_seed(sum(shape))
     c = 5 * torch.rand(shape, generator=g, dtype=torch.float64)
     n, m = (torch.randint(1, size + 1, shape[:1], generator=g) for size in shape[1:])
@@ -52,8 +55,8 @@ def test_cuda_equals_the_cpu(shape, dtype, tolerance):
     wanted = everything(c, n, m, weights)
     found = everything(c.to("cuda", dtype), n.cuda(), m.cuda(), weights.to("cuda", dtype))
     for name, value in wanted.items():
-        largest = value.abs().max().clamp_min(1.0)
-        assert (found[name] - value).abs().max() <= tolerance * largest, name
+        tolerance = gradients if "gradient" in name else values
+        assert (found[name] - value).abs().max() <= tolerance * value.abs().max().clamp_min(1.0), name
 
 
 def test_padding_is_never_read():

@@ -83,6 +83,20 @@ def test_caches_hold_nothing_from_before():
     assert torch.equal(used.a, kept[1])
 
 
+@torch.no_grad()
+def test_a_stage_run_again_changes_nothing():
+    """To become a graph a stage is run before the run that counts, so none may write what it reads."""
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, replace(STEPS, num_localisations=3))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    once = cascade.act(context.observation, context.proprio, noise)
+    cascade.run(["demo", "demo", "demo_observation", "demo_observation", "observation", "observation"])
+    cascade.run(["p", "p", "o", "o", "clean_o", "clean_o", "a", "a"])
+    for name in ("p_samples", "p", "a"):
+        torch.testing.assert_close(getattr(cascade.buffers, name), getattr(once, name), atol=1e-6, rtol=0)
+    assert torch.equal(cascade.buffers.a, cascade.act(context.observation, context.proprio, noise).a)
+
+
 def test_stages_are_made_once_a_layout(monkeypatch):
     model, context = small_model(), random_context()
     cascade, made = Cascade(model, STEPS, batch=2), []
@@ -104,6 +118,26 @@ def test_a_demo_with_some_views_only():
     out = cascade.act(context.observation, context.proprio, noise)
     slow = uncached(model, replace(context, views=(1,)), noise, STEPS)
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("num", [1, 3])
+@torch.no_grad()
+def test_a_window_may_ride_with_the_observation(num):
+    model, context, config = small_model(), random_context(), replace(STEPS, num_localisations=num)
+    cascade = ready(model, context, config)
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    apart = cascade.act(context.observation, context.proprio, noise)
+    cascade.watch(random_context(seed=8).demo, now=False)
+    other = cascade.act(context.observation, context.proprio, noise)
+    assert not torch.allclose(other.a, apart.a, atol=1e-3)
+    for views in (None, (0, 2)):
+        apart = ready(model, context, config, views).act(context.observation, context.proprio, noise)
+        assert cascade.watch(context.demo, views, now=False) == 0.0
+        for _ in range(2):  # the second cycle finds the window cached
+            out = cascade.act(context.observation, context.proprio, noise, timed=True)
+            for name in ("p_samples", "o", "a"):
+                torch.testing.assert_close(getattr(out, name), getattr(apart, name), atol=1e-5, rtol=0)
+    assert "observation" in out.timing_ms
 
 
 @torch.no_grad()

@@ -21,17 +21,20 @@ def on_gpu(seed: int = 1) -> Context:
     return replace(context, **moved)
 
 
-def model() -> HostModel:
+def model(dtype: torch.dtype = torch.float32) -> HostModel:
     torch.manual_seed(0)
-    return HostModel(CONFIG).cuda()
+    return HostModel(CONFIG).cuda().to(dtype)
 
 
-def run(config: CascadeConfig, cycles: int = 3, views=None) -> list[tuple[torch.Tensor, ...]]:
-    cascade, outs = Cascade(model(), config), []
+def run(
+    config: CascadeConfig, cycles: int = 3, views=None, dtype: torch.dtype = torch.float32
+) -> list[tuple[torch.Tensor, ...]]:
+    cascade, outs = Cascade(model(dtype), config), []
+    assert cascade.fused == (config.kernels and dtype == torch.bfloat16)
     cascade.instruct(on_gpu().text)
     for cycle in range(cycles):
         context = on_gpu(cycle)
-        cascade.watch(context.demo, views)
+        cascade.watch(context.demo, views, now=cycle % 2 == 0)
         noise = cascade.draw(torch.Generator("cuda").manual_seed(cycle))
         out = cascade.act(context.observation, context.proprio, noise)
         assert out.o is not None
@@ -39,14 +42,30 @@ def run(config: CascadeConfig, cycles: int = 3, views=None) -> list[tuple[torch.
     return outs
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("views", [None, (2,), (0, 2)])
-def test_graph_replay_equals_eager_to_the_bit(views):
-    """First capture, then replays on new inputs."""
-    for eager, graph in zip(
-        run(CascadeConfig(graphs=False), views=views), run(CascadeConfig(), views=views), strict=True
-    ):
+def test_graph_replay_equals_eager_to_the_bit(views, dtype):
+    """First capture, then replays on new inputs; float32 through plain torch, bfloat16 through our kernels."""
+    runs = (run(CascadeConfig(graphs=graphs), 4, views, dtype) for graphs in (False, True))
+    for eager, graph in zip(*runs, strict=True):
         for x, y in zip(eager, graph, strict=True):
             assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("views", [None, (1,)])
+def test_kernels_are_no_farther_from_float32_than_plain_torch_in_bfloat16(views):
+    exact = run(CascadeConfig(graphs=False), views=views)
+    errors = []
+    for kernels in (True, False):
+        config = CascadeConfig(graphs=False, kernels=kernels)
+        got = run(config, views=views, dtype=torch.bfloat16)
+        pairs = [
+            (x, y) for one, other in zip(exact, got, strict=True) for x, y in zip(one, other, strict=True)
+        ]
+        errors.append([((x - y).norm() / x.norm()).item() for x, y in pairs])
+    ours, torchs = errors
+    assert max(ours) < 0.05
+    assert sum(ours) < 1.5 * sum(torchs)
 
 
 def test_compiled_equals_eager_and_compiles_no_more_after_the_first_cycle():
@@ -61,8 +80,9 @@ def test_compiled_equals_eager_and_compiles_no_more_after_the_first_cycle():
             torch.testing.assert_close(x, y, atol=1e-3, rtol=1e-3)
 
 
-def test_no_stage_waits_for_the_device():
-    cascade, context = Cascade(model(), CascadeConfig()), on_gpu()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_stage_waits_for_the_device(dtype):
+    cascade, context = Cascade(model(dtype), CascadeConfig()), on_gpu()
     cascade.instruct(context.text)
     noise = cascade.draw(torch.Generator("cuda").manual_seed(0))
     for _ in range(2):

@@ -73,6 +73,7 @@ def test_two_ranks_give_the_single_process_losses_and_one_goes_on_from_their_che
     assert all(torch.allclose(ours[n], theirs[n], rtol=1e-3, atol=2e-5) for n in theirs)
 
 
+@pytest.mark.slow
 def test_two_ranks_go_on_from_a_single_process_in_bfloat16_recomputing_blocks(store, tmp_path):
     """The other way round, with what a large run uses: bfloat16 gathers and activation checkpointing."""
     (tmp_path / "store").symlink_to(store)

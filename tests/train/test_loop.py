@@ -136,6 +136,7 @@ def test_killed_at_random_moments_it_goes_on_to_the_same_bits(store, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_killed_at_twenty_random_moments_it_goes_on_to_the_same_bits(store, tmp_path):
     for round_ in range(7):
         kill_and_compare(store, tmp_path / str(round_), 3)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -15,13 +17,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693145751953125, 1.428606765330187e-06
 ROUND = 12582912.0
 """1.5 * 2**23: adding it to a small float32 leaves the nearest whole number in the low bits."""
-LEAST = -80.0
-"""Below it the float32 exponential stands still, at 2e-35, where a third of it is still a normal number."""
+LEAST = -36.0
+"""Below it the float32 exponential is 0: 2e-16 beside 1 is nothing, and what is left makes no denormal numbers, which
+many processors are slow with."""
+
+
+def _sources() -> str:
+    """Names the text of all kernels: numba looks at one file for a change and would keep what it took from others."""
+    files = (Path(__file__).with_name(name) for name in ("_compile.py", "_sweep.py", "_cpu.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+SOURCES = _sources()
 
 
 def compiled(fn: F) -> F:
     """Compile at the first call, without the GIL; fused multiply-adds are the only liberty taken."""
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    fn.__qualname__ += f"_{SOURCES}"  # names the file in __pycache__ that keeps compiled code
     try:
         return numba.njit(cache=True, **options)(fn)
     except RuntimeError:  # no folder to keep compiled code in
@@ -51,7 +64,6 @@ def _exp_of(x: Any) -> Any:
         return math.exp(x)
 
     def polynomial(x: Any) -> Any:  # minimax for factors of sqrt(2) either way: 3e-9
-        x = max(x, np.float32(LEAST))
         shifted = x * np.float32(LOG2E) + np.float32(ROUND)
         n = shifted - np.float32(ROUND)
         f = (x - n * np.float32(LN2_HIGH)) - n * np.float32(LN2_LOW)
@@ -61,6 +73,7 @@ def _exp_of(x: Any) -> Any:
         y = y * f + np.float32(0.499999940)
         y = y * f + np.float32(1.0)
         y = y * f + np.float32(1.0)
-        return _float(np.int32(_bits(y) + (_bits(shifted) << np.int32(23))))
+        power = _float(np.int32(_bits(y) + (_bits(shifted) << np.int32(23))))
+        return power if x > np.float32(LEAST) else np.float32(0.0)
 
     return polynomial if x == types.float32 else library

@@ -16,7 +16,7 @@ from hostbot.align import _kernels
 
 CHUNK = 16
 """Anti-diagonals read from memory at a time."""
-ELEMENTS = 1
+ELEMENTS = 2
 """Lanes a thread has to itself, until there are 16 warps."""
 
 

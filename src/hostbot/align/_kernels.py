@@ -57,7 +57,7 @@ def _tile(s, n, m, columns, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
     Both are written so that the compiler sees what is contiguous: columns in the table, lanes in the scratch.
     """
     i = tl.arange(0, BLOCK)[:, None]
-    k = tl.arange(CHUNK)[None, :]
+    k = tl.arange(0, CHUNK)[None, :]
     back = tl.program_id(1)
     sign = 1 - 2 * back
     first = back * (m - CHUNK) + sign * (s - i)

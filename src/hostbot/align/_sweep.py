@@ -142,7 +142,7 @@ def unstrip(seed: Any, last: Any, up: Any, left: Any, edge: Any, grad: Any) -> N
     n, m = grad.shape
     rows, g = np.zeros((3, n + 2 + LANES), grad.dtype), np.zeros(n + LANES, grad.dtype)
     seeds, grads, seeded = skewed(seed), skewed(grad), seed.size > 0
-    tiny, carry = grad.dtype.type(1e-30), grad.dtype.type(0)
+    tiny, carry = grad.dtype.type(np.sqrt(np.finfo(grad.dtype).tiny)), grad.dtype.type(0)
     start = start1 = start2 = n * m
     low1 = low2 = n - 1
     for s in range(n + m - 2, -1, -1):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from tyro.conf import arg
 
 from hostbot.cli.show import print_json, print_table
 from hostbot.cli.train_data import (
@@ -95,7 +97,7 @@ class Stored(Learning):
     """How often each store is drawn from; as often as it has samples if not said."""
     validation: tuple[Path, ...] = ()
     """Stores of held-out samples."""
-    vae: Path | None = None
+    vae: Annotated[Path | None, arg(metavar="DIR")] = None
     """The VAE the samples were made with, for pictures of predictions and for the exported policy."""
 
 
@@ -118,7 +120,7 @@ class Policy(Stored):
     """How often there is no demonstration."""
     text_dropout: float = 0.0
     """How often there is a demonstration but no instruction."""
-    decisions: float | None = None
+    decisions: Annotated[float | None, arg(metavar="SHARE")] = None
     """Share of samples drawn from decision points."""
 
     def run(self) -> None:
@@ -150,13 +152,13 @@ class Sft(Learning):
     """The task's instruction, as the dataset has it."""
     demonstrations: int = 10
     """Robot episodes of the task that are used: the first so many."""
-    lora: int | None = None
+    lora: Annotated[int | None, arg(metavar="RANK")] = None
     """Rank of the change; all weights are trained if it is not given."""
     demo_dropout: float = 1.0
     """How often there is no demonstration; 1 is fine-tuning on the instruction alone."""
     workers: int = 0
     """Processes that decode."""
-    text: Path | None = None
+    text: Annotated[Path | None, arg(metavar="DIR")] = None
     """UMT5's folder (wan5b)."""
 
     def run(self) -> None:

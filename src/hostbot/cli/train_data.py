@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
 
 from hostbot.cli.show import progress
 from hostbot.types import BadInput
@@ -26,7 +28,7 @@ class Data:
     """The robot's dataset; its statistics must have been written (hostbot data stats)."""
     vae: Path
     """The VAE: a run of `hostbot train vae`, or Wan2.2's folder."""
-    human: Path | None = None
+    human: Annotated[Path | None, arg(metavar="DATASET")] = None
     """Dataset of human demonstrations."""
     labels: str = "events"
     """A folder of `hostbot align label`; `events`, the truth of the bench's recordings; or `clock`."""
@@ -36,7 +38,7 @@ class Data:
     """Sizes, rates and augmentation."""
     variant: Literal["full", "progress_window", "clock_window", "whole_video", "release"] = "full"
     """What is coupled: all as in the paper, or one of its ablations."""
-    text: Path | None = None
+    text: Annotated[Path | None, arg(metavar="DIR")] = None
     """UMT5's folder (wan5b)."""
     demos: int = 2
     """Demonstrations each robot episode is paired with."""
@@ -44,11 +46,11 @@ class Data:
     """Versions of a robot episode; the first as recorded, further ones with their own speed and colours."""
     demo_takes: int = 1
     """Versions of a demonstration."""
-    states: int | None = None
+    states: Annotated[int | None, arg(metavar="N")] = None
     """States drawn of a robot episode for each demonstration; all of them if not said."""
     workers: int = 0
     """Processes that decode; 0 decodes in this one."""
-    device: str | None = None
+    device: Annotated[str | None, arg(metavar="NAME")] = None
     """cuda or cpu; the first there is."""
     bfloat16: bool | None = None
     """Encode with bfloat16 products: about twice as fast on a GPU; wan5b does unless told otherwise."""

@@ -33,27 +33,31 @@ class Loop:
     """The run's folder."""
     resume: bool = False
     """Go on with the run that is there."""
-    steps: int | None = None
+    steps: Annotated[int | None, arg(metavar="N")] = None
     """Steps in all; the preset's if not said. May be raised for a run that is gone on with."""
-    batch: int | None = None
+    batch: Annotated[int | None, arg(metavar="N")] = None
     """Samples a step, all ranks together."""
-    micro: int | None = None
+    micro: Annotated[int | None, arg(metavar="N")] = None
     """Samples of a micro-batch; a rank computes batch / micro / ranks of them a step."""
-    lr: float | None = None
+    lr: Annotated[float | None, arg(metavar="RATE")] = None
     """Peak learning rate."""
     minutes: float = float("inf")
     """Stop by itself after so many minutes, with a checkpoint; --resume goes on."""
     mode: ModeName = "single"
     """One process; or ddp, fsdp, hsdp under torchrun."""
-    device: str | None = None
+    device: Annotated[str | None, arg(metavar="NAME")] = None
     """cuda or cpu; the first there is."""
     seed: int = 0
-    save_every: int | None = None
+    save_every: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps between checkpoints."""
-    log_every: int | None = None
+    log_every: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps between lines of the log."""
     validate_every: int = 0
     """Steps between validations; 0: none."""
+    precision: Literal["float32", "bfloat16"] | None = None
+    """Of products; weights and moments are float32 always."""
+    checkpointing: bool | None = None
+    """Compute blocks again in the backward pass instead of keeping their activations."""
     compile: bool | None = None
     """Fuse layers (GPU only); the preset's if not said."""
     tensorboard: bool = False
@@ -65,7 +69,7 @@ class Loop:
 def train_config(loop: Loop, base: Any) -> Any:
     """The preset's settings with what was asked for."""
     optim = base.optim if loop.lr is None else replace(base.optim, lr=loop.lr)
-    named = ("steps", "batch", "micro", "save_every", "log_every", "compile")
+    named = ("steps", "batch", "micro", "save_every", "log_every", "precision", "checkpointing", "compile")
     given = {name: value for name in named if (value := getattr(loop, name)) is not None}
     if "batch" in given and "micro" not in given:
         given["micro"] = min(base.micro, given["batch"])
@@ -136,7 +140,7 @@ class Learning(Loop):
     """AdamW as in the paper, or Muon for the blocks' matrices."""
     shared: int = 1
     """Samples that share one window of one demonstration."""
-    point: float | None = None
+    point: Annotated[float | None, arg(metavar="WEIGHT")] = None
     """Weight of pointing at the next contact."""
     rollouts: int = 0
     """Training tasks tried in the bench at each validation, in scenes never recorded; needs --vae."""

@@ -102,6 +102,7 @@ class Planner:
         self._action = Normalizer.from_stats(statistics.features[wanted], config.normalize)
         self._cameras = {camera.view: camera for camera in cameras}
         self._episode = lru_cache(maxsize=64)(self._read)
+        self._points = lru_cache(maxsize=64)(self._pointing)
         self._takes: dict[tuple[Body, int, int], Take] = {}
         self._demo_takes: dict[tuple[Body, int, int], int] = {}
         self._texts: dict[str, int] = {}
@@ -163,7 +164,7 @@ class Planner:
         now = robot.frames[states]
         state, action = self._episode(pair.robot)
         text = self._texts.setdefault(self.robot.episode(pair.robot).instruction, len(self._texts))
-        point, seen, decision = self._pointing(pair.robot, robot, now)
+        point, seen, decision = (a[states] for a in self._points(pair.robot, robot.version))
         frames = robot.frames[np.concatenate([states[:, None], targets.frames], axis=1)]
         same = np.ones(len(states), np.int32)
         key = (pair.demo_body, pair.demo, version)
@@ -198,9 +199,10 @@ class Planner:
             actions = to_relative(actions, state, self.config.embodiment)
         return self._action.normalize(actions).astype(np.float32)
 
-    def _pointing(
-        self, episode: int, take: Take, now: Int64[np.ndarray, " B"]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _pointing(self, episode: int, version: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of every frame of a take: the next moment's place in each view, where it is seen, decision points."""
+        take = self._take("robot", episode, version)
+        now = take.frames
         views = self.config.embodiment.views
         state, action = self._episode(episode)
         point = np.zeros((len(now), len(views), 2), np.float32)

@@ -85,6 +85,10 @@ class Block(nn.Module):
         self.table = nn.Parameter(torch.randn(1, 6, dim) / dim**0.5)
         self.open_gates()
 
+    def products(self) -> tuple[nn.Module, ...]:
+        """The linear layers, in the order a pass needs them."""
+        return self.qkvg, self.out, self.cross_q, self.cross_kv, self.cross_out, self.ffn_in, self.ffn_out
+
     def open_gates(self) -> None:
         """Head gates start with zero weights and bias 5 (rows that fill up the sixteen are never read)."""
         with torch.no_grad():

@@ -31,8 +31,10 @@ class CascadeConfig:
     """Leave the visual stage out; only for a model trained with ``unseen_future`` above 0."""
     graphs: bool = True
     """CUDA graphs, one a stage (no effect on a CPU)."""
+    kernels: bool = True
+    """Passes out of hostbot's own kernels where they run: bfloat16 weights on a CUDA card of 2022 or later."""
     compile: CompileMode = "off"
-    """Fuse each layer with torch.compile: a minute of warm-up a demonstration layout, a faster cycle."""
+    """Where they do not: fuse each layer with torch.compile, a minute of warm-up a demonstration layout."""
 
     def __post_init__(self) -> None:
         if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:

@@ -10,7 +10,7 @@ import torch
 
 
 class Stage:
-    """A function over static buffers that, on CUDA, becomes a graph after its first runs."""
+    """A function over static buffers that, on CUDA, becomes a graph after its first run."""
 
     def __init__(self, name: str, fn: Callable[[], None], graph: bool) -> None:
         self.name, self._fn, self._wanted = name, fn, graph
@@ -30,8 +30,7 @@ class Stage:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._fn()
+            self._fn()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):

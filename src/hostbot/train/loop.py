@@ -63,9 +63,8 @@ class Trainer(Generic[B]):
         self._parameters = list(named_trainable(self.stage.module).values())
         self._begin, self._asked = time.monotonic(), 0
         self._unsaved = ""
+        self._seconds, self._waited, self._steps = 0.0, 0.0, 0
         self._ahead = Ahead(self.stage.batch, self.micros, self.world.device)
-
-    # Checkpoints --------------------------------------------------------------------------------------
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
         """Everything a checkpoint holds."""
@@ -109,8 +108,6 @@ class Trainer(Generic[B]):
         self.step, self.meter.sums, self.bad = reader.step, reader.notes["meter"], reader.notes["bad"]
         return True
 
-    # Steps --------------------------------------------------------------------------------------------
-
     def train(self) -> Outcome:
         """Run until done, out of time, or told to stop; a checkpoint is left in each case."""
         if self.world.is_main:
@@ -142,14 +139,15 @@ class Trainer(Generic[B]):
             waited += time.perf_counter() - drawn
             with self._gathered(place == len(self.micros) - 1):
                 self._learn(batch, micro, sums)
-        norm = self._clip()
-        names = list(sums)
-        flags = sums[TOTAL].new_tensor([float(self._wants_to_stop())])
-        stats = torch.stack([*sums.values()]).double() / len(self.micros) / self.world.size
-        values = self.world.total(torch.cat([stats, flags.double()])).tolist()
-        figures = dict(zip(names, values[:-1], strict=True)) | {"grad_norm": float(norm)}
-        self._apply(figures)
-        self._count(figures, begin, waited, log)
+        # One transfer a step: means over micro-batches and ranks, the gradient's norm, whether anybody wants to stop.
+        figures = {name: value / len(self.micros) for name, value in sums.items()} | {
+            "grad_norm": self._clip()
+        }
+        stop = sums[TOTAL].new_tensor(float(self._wants_to_stop()))
+        values = self.world.total(torch.stack([*figures.values(), stop]).double() / self.world.size).tolist()
+        means = dict(zip(figures, values[:-1], strict=True))
+        self._apply(means)
+        self._count(means, begin, waited, log)
         return values[-1] > 0
 
     def _learn(self, batch: B, micro: int, sums: dict[str, Tensor]) -> None:
@@ -206,9 +204,9 @@ class Trainer(Generic[B]):
             if math.isfinite(value):
                 self.meter.add(name, value)
         self.meter.add("skipped", float(self.bad > 0))
-        self._seconds = getattr(self, "_seconds", 0.0) + time.perf_counter() - begin
-        self._waited = getattr(self, "_waited", 0.0) + waited
-        self._steps = getattr(self, "_steps", 0) + 1
+        self._seconds += time.perf_counter() - begin
+        self._waited += waited
+        self._steps += 1
         due = self.step % self.config.log_every == 0 or self.step == self.config.steps
         record: dict[str, Any] = {"step": self.step} if due else {}
         if due:
@@ -230,8 +228,6 @@ class Trainer(Generic[B]):
         if self.world.device.type == "cuda":
             found["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
         return found
-
-    # Stopping -----------------------------------------------------------------------------------------
 
     def _wants_to_stop(self) -> bool:
         return bool(self._asked) or time.monotonic() - self._begin > 60 * self.minutes

@@ -12,7 +12,7 @@ import torch
 
 from hostbot.config import provenance, read_json, to_dict, write_json
 from hostbot.data.batches import DrawConfig, Mixture, Pool
-from hostbot.data.samples import Store
+from hostbot.data.samples import Store, StoreInfo
 from hostbot.model.checkpoint import empty_model
 from hostbot.model.host import HostConfig, HostModel
 from hostbot.model.vae import LatentCodec, load_vae
@@ -117,14 +117,7 @@ def open_pools(
     first = stores[0].info
     for store, (_, identity) in zip(stores, texts, strict=True):
         info = store.info
-        same = (info.latent, info.origin.latents, info.statistics, info.config.couple, info.config.embodiment)
-        if same != (
-            first.latent,
-            first.origin.latents,
-            first.statistics,
-            first.config.couple,
-            first.config.embodiment,
-        ):
+        if _essence(info) != _essence(first):
             raise BadInput(
                 f"{store.folder} and {stores[0].folder} were made with another VAE, statistics, coupling or robot: "
                 "samples of one run must agree on them"
@@ -136,6 +129,11 @@ def open_pools(
     pools = [Pool(s, t, world.device, resident) for s, (t, _) in zip(stores, texts, strict=True)]
     shares = draw_from or [float(len(pool)) for pool in pools]
     return Mixture(pools=pools, weights=shares), stores, texts[0][1]
+
+
+def _essence(info: StoreInfo) -> tuple[object, ...]:
+    config = info.config
+    return info.latent, info.origin.latents, info.statistics, config.couple, config.embodiment
 
 
 def _fits(size: int, world: World) -> bool:
@@ -151,10 +149,10 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         samples, stores, text = open_pools(config.samples, world, options.place, config.shares)
         codec = _codec(options, stores[0], world)
         policy = _policy(config, world)
-        stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=config.train.seed)
-        stage = replace(stage, check=_check(config, options, policy, world, codec, stores[0], text))
-        bfloat16 = config.train.precision == "bfloat16"
-        call = distribute(policy, policy.model, world, bfloat16)
+        check = _check(config, options, policy, world, codec, stores[0], text)
+        seed = config.train.seed
+        stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=seed, check=check)
+        call = distribute(policy, policy.model, world, config.train.precision == "bfloat16")
         if config.train.compile and world.device.type == "cuda":
             _compile(policy.model, world)
         trainer = Trainer(

@@ -1,0 +1,309 @@
+"""Which cut of each kernel makes a cascade pass fastest at paper size: tried one after the other, in the pass itself.
+
+    python benchmarks/kernels.py --out benchmarks/results
+
+A kernel alone tells little: what it reads was fetched by the one before it, and it is read by the one after. So a
+pass of a few layers (more weights than any cache holds) is timed in a graph with every cut of every kernel in turn,
+and the fastest is kept. What comes out is what ``kernels/product.py`` and ``kernels/attention.py`` hold as theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+from cascade import build, inputs
+
+from hostbot.model.experts import ExpertConfig
+from hostbot.model.host import HostConfig
+from hostbot.model.kernels import attention, cuts, launch, product
+from hostbot.model.kernels.attention import Cut
+from hostbot.model.kernels.product import Tiling
+from hostbot.model.sizes import wan5b_model
+from hostbot.policy.cascade import Cascade
+from hostbot.policy.contract import CascadeConfig
+
+FAR = 1e9
+"""Microseconds of what does not run."""
+TILING = ("outputs", "inputs", "warps", "stages", "shares", "early")
+CUT = ("queries", "keys", "fixed_shares", "warps", "stages")
+# What is worth trying: enough tiles to fill 132 multiprocessors once or twice, within their shared memory.
+PRODUCTS: dict[tuple[int, int], dict[tuple[int, int], list[Any]]] = {
+    (147, 3072): {
+        (3072, 3072): [1, 2, (64, 64, 4, 4, 4, 0), (64, 64, 4, 4, 3, 0), (128, 64, 4, 5, 5, 0)],
+        (3072, 14336): [1, 2, 4],
+        (9248, 3072): [1, (64, 64, 4, 4, 1, 0)],
+    },
+    (8, 3072): {
+        (3072, 3072): [
+            (128, 64, 4, 2, 5, 512),
+            (128, 64, 8, 2, 5, 512),
+            (64, 64, 4, 2, 5, 512),
+            (64, 64, 4, 3, 4, 256),
+            (64, 64, 4, 8, 4, 0),
+        ],
+        (3072, 14336): [
+            (128, 64, 4, 3, 5, 512),
+            (128, 64, 4, 4, 5, 512),
+            (128, 128, 4, 3, 5, 256),
+            (64, 128, 4, 3, 5, 256),
+            (128, 128, 4, 4, 5, 0),
+            1,
+        ],
+        (14336, 3072): [
+            (128, 64, 4, 4, 1, 512),
+            (128, 128, 4, 3, 1, 256),
+            (64, 128, 4, 3, 1, 256),
+            (128, 128, 4, 4, 1, 0),
+            1,
+        ],
+        (9248, 3072): [
+            (64, 128, 4, 3, 1, 256),
+            (64, 64, 4, 2, 1, 512),
+            (64, 64, 4, 4, 1, 256),
+            (128, 64, 4, 4, 1, 512),
+            (128, 128, 4, 3, 3, 256),
+            (64, 128, 4, 5, 1, 0),
+        ],
+    },
+    (32, 1024): {
+        (1024, 3072): [
+            (64, 64, 4, 2, 6, 512),
+            (64, 64, 4, 2, 4, 512),
+            (64, 64, 4, 3, 6, 256),
+            (32, 64, 4, 2, 6, 512),
+            (64, 128, 4, 5, 4, 0),
+        ],
+        (3072, 1024): [
+            (64, 64, 4, 2, 2, 512),
+            (64, 64, 4, 2, 1, 512),
+            (64, 64, 4, 2, 1, 1024),
+            (64, 64, 4, 3, 2, 256),
+            (64, 128, 4, 5, 1, 0),
+        ],
+        (4096, 1024): [
+            (64, 64, 4, 2, 1, 512),
+            (64, 64, 4, 2, 1, 1024),
+            (32, 64, 4, 2, 1, 512),
+            (64, 256, 4, 3, 1, 0),
+        ],
+        (1024, 4096): [
+            (64, 64, 4, 2, 8, 512),
+            (64, 64, 4, 2, 4, 512),
+            (64, 64, 4, 3, 8, 256),
+            (64, 128, 4, 5, 8, 0),
+        ],
+        (9248, 1024): [
+            (64, 128, 4, 2, 1, 256),
+            (64, 64, 4, 3, 1, 256),
+            (128, 64, 4, 3, 1, 512),
+            (128, 64, 8, 3, 1, 512),
+            (128, 128, 4, 4, 1, 0),
+        ],
+    },
+}
+ATTENTIONS = {
+    (160, True): [(64, 64, n, 4, s) for n in (1, 2, 3) for s in (2, 3)] + [(64, 128, 2, 4, 2)],
+    (160, False): [
+        (64, 64, 1, 4, 2),
+        (64, 64, 1, 4, 3),
+        (64, 64, 2, 4, 2),
+        (64, 128, 1, 4, 2),
+        (32, 64, 1, 4, 3),
+    ],
+    (16, True): [
+        (16, 128, 10, 4, 1),
+        (16, 128, 5, 4, 2),
+        (16, 64, 7, 4, 2),
+        (16, 64, 10, 4, 2),
+        (16, 256, 5, 8, 1),
+    ],
+    (16, False): [
+        (16, 128, 5, 4, 1),
+        (16, 64, 9, 4, 1),
+        (16, 64, 3, 4, 2),
+        (16, 128, 2, 4, 2),
+        (16, 256, 3, 8, 1),
+    ],
+    (32, True): [
+        (32, 128, 11, 4, 1),
+        (16, 128, 11, 4, 1),
+        (32, 128, 6, 4, 2),
+        (16, 64, 7, 4, 2),
+        (32, 64, 11, 4, 2),
+    ],
+    (32, False): [
+        (32, 128, 5, 4, 1),
+        (16, 128, 5, 4, 1),
+        (16, 64, 9, 4, 1),
+        (16, 64, 3, 4, 2),
+        (32, 64, 9, 4, 1),
+    ],
+    (0, True): [(64, 64, 1, 4, 3), (128, 64, 1, 8, 3), (128, 128, 1, 8, 2)],
+    (0, False): [(64, 64, 1, 4, 3), (128, 64, 1, 8, 3)],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One entry of a table of cuts, and what may stand there."""
+
+    name: str
+    table: dict[Any, Any]
+    key: Any
+    candidates: Sequence[Any]
+
+
+def few_layers(config: HostConfig, num_layers: int) -> HostConfig:
+    video, action = (replace(expert, num_layers=num_layers) for expert in (config.video, config.action))
+    return replace(config, video=video, action=action)
+
+
+def passes(cascade: Cascade) -> dict[str, Callable[[], object]]:
+    """One pass of each kind, over the cascade's own buffers."""
+    model, grid, levels, of = cascade.model, cascade.model.config.grid, cascade.stages.levels, cascade.passes
+    context = (grid.demo_latents + 1) * grid.frame_tokens
+    future = context + 1 + grid.future_latents * grid.frame_tokens
+    window = [model.demo_rope(None), model.observation_rope()]
+    parts = {
+        "o": (of.video, of.stream(context + 1, [model.future_rope()]), levels.o[-1]),
+        "p": (of.video, of.localisation_stream(context, []), levels.p[-1]),
+        "a": (of.action, of.stream(future, [model.action_rope()]), levels.a[-1]),
+        "window": (of.video, of.localisation_stream(0, window, len(window[0])), levels.first_p_with_demo),
+    }
+
+    def one(name: str) -> Callable[[], object]:
+        run, stream, mod = parts[name]
+        x = torch.randn(1, sum(stream.widths), mod.shape[-1], device=cascade.device)
+        return lambda: run(x.clone(), stream, mod)
+
+    return {name: one(name) for name in parts}
+
+
+def microseconds(call: Callable[[], object], replays: int = 4) -> float:
+    """The least time a graph of one call takes."""
+    for _ in range(2):
+        call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    times = []
+    for _ in range(replays):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * begin.elapsed_time(end))
+    return min(times[1:])
+
+
+def product_choices(rows: int, expert: ExpertConfig) -> Iterator[Choice]:
+    """The cuts of one pass's products: (outputs, inputs, warps, stages, shares, early), or the library's shares."""
+    for (outputs, inner), tried in PRODUCTS[rows, expert.dim].items():
+        candidates = [
+            cut if isinstance(cut, int) else Tiling(**dict(zip(TILING, cut, strict=True))) for cut in tried
+        ]
+        key = (sum(product._widths(rows)), outputs, inner)
+        yield Choice(name=f"{rows}x{outputs}x{inner}", table=product.MEASURED, key=key, candidates=candidates)
+
+
+def attention_choices(few: int) -> Iterator[Choice]:
+    for long in (True, False):
+        candidates = [Cut(**dict(zip(CUT, cut, strict=True))) for cut in ATTENTIONS[few, long]]
+        name = f"attention {few} {'long' if long else 'short'}"
+        yield Choice(name=name, table=attention.MEASURED, key=(few, long), candidates=candidates)
+
+
+def choices(config: HostConfig) -> dict[str, list[Choice]]:
+    """What is to be tried in each pass."""
+    return {
+        "o": [*attention_choices(160), *product_choices(147, config.video)],
+        "p": [*attention_choices(16), *product_choices(8, config.video)],
+        "a": [*attention_choices(32), *product_choices(32, config.action)],
+        "window": [*attention_choices(0)],
+    }
+
+
+def try_all(
+    choice: Choice, call: Callable[[], object], timed: Callable[..., float]
+) -> list[tuple[float, Any]]:
+    """Every candidate's time for the pass, least first; the best is left in the table."""
+    found = []
+    for candidate in choice.candidates:
+        choice.table[choice.key] = candidate
+        try:
+            found.append((round(timed(call), 1), candidate))
+        except Exception as error:  # a cut that does not fit is no reason to lose the others
+            print(f"  {choice.name} {candidate}: {type(error).__name__} {error}"[:200], flush=True)
+            found.append((FAR, candidate))
+    found.sort(key=lambda row: row[0])
+    choice.table[choice.key] = found[0][1]
+    return found
+
+
+def shown(candidate: Any) -> Any:
+    return candidate if isinstance(candidate, int) else asdict(candidate)
+
+
+def table() -> dict[str, Any]:
+    """The tables as they stand, as ``kernels/cuts.py`` reads them."""
+    return {
+        "products": [
+            {"rows": m, "outputs": n, "inputs": k}
+            | ({"library_shares": cut} if isinstance(cut, int) else {"tiling": asdict(cut)})
+            for (m, n, k), cut in product.MEASURED.items()
+        ],
+        "attentions": [
+            {"queries": few, "long": long, "cut": asdict(cut)}
+            for (few, long), cut in attention.MEASURED.items()
+        ],
+    }
+
+
+def tune(name: str, call: Callable[[], object], tried: Sequence[Choice]) -> dict[str, Any]:
+    rows: dict[str, Any] = {"before_us": round(microseconds(call), 1), "choices": {}}
+    for choice in tried:
+        found = try_all(choice, call, microseconds)
+        rows["choices"][choice.name] = [{"pass_us": us, "cut": shown(cut)} for us, cut in found]
+        print(
+            name, choice.name, *((us, shown(cut)) for us, cut in found[:3]), f"... {found[-1][0]}", flush=True
+        )
+    rows["after_us"] = round(microseconds(call), 1)
+    launch.overlap = False
+    rows["without_overlap_us"] = round(microseconds(call), 1)
+    launch.overlap = True
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--write", action="store_true", help="keep what was found beside the kernels")
+    args = parser.parse_args()
+    device = torch.device("cuda")
+    config = few_layers(wan5b_model(), args.layers)
+    cascade, context = Cascade(build(config, device, torch.bfloat16), CascadeConfig()), inputs(config, device)
+    cascade.instruct(context.text)
+    cascade.watch(context.demo)
+    about = {"commit": measure.commit(), "hardware": measure.hardware(device)}
+    result: dict[str, Any] = {"benchmark": "kernels", **about, "layers": args.layers, "passes": {}}
+    with torch.inference_mode():
+        for name, call in passes(cascade).items():
+            rows = tune(name, call, choices(config)[name])
+            result["passes"][name] = rows
+            print(name, {k: v for k, v in rows.items() if k != "choices"}, flush=True)
+            measure.save(args.out, "kernels-wan5b", result, quiet=True)
+    if args.write:
+        cuts.PATH.write_text(json.dumps(about | table(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

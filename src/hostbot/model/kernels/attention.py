@@ -1,0 +1,289 @@
+"""Attention of few queries over many keys: keys are cut into shares, so that the whole card reads them.
+
+Legend: B samples, S queries, M = B S rows, T keys, P shares, h heads, d head width, i = h d.
+
+Shares of the keys that were there before the pass are read before the queries are there. Each share leaves its own
+softmax, not yet divided by its sum, and ``_combine_kernel`` puts them together (one share needs none of this).
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-calls, allow-untyped-defs, allow-incomplete-defs
+# (what Triton compiles carries no Python types)
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Float32
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from hostbot.model.kernels import cuts, launch
+from hostbot.model.kernels.launch import begin, ready
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """Which keys each query sees: the first ``num_first`` those before ``near``, the others those before ``far``."""
+
+    near: int
+    far: int
+    num_first: int = 0
+    own: int = -1
+    """Where the first query's own key lies, which it sees in any case, as the next does the next; -1: no such key."""
+    fixed: int = 0
+    """Keys that no kernel of this pass writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How queries and keys are cut up."""
+
+    queries: int
+    keys: int
+    fixed_shares: int = 1
+    """Shares of the keys that were there before; those of the pass itself are one more, where it has any."""
+    warps: int = 4
+    stages: int = 2
+
+
+@triton.jit
+def _step(q, keys, values, n, acc, top, total, scale, limit, own, high, MASKED: tl.constexpr):
+    scores = tl.dot(q, keys.T) * scale
+    if MASKED:
+        seen = ((n[None, :] < limit[:, None]) | (n[None, :] == own[:, None])) & (n[None, :] < high)
+        scores = tl.where(seen, scores, float("-inf"))
+    new_top = tl.maximum(top, tl.max(scores, axis=1))
+    base = (
+        tl.where(new_top == float("-inf"), 0.0, new_top) if MASKED else new_top
+    )  # a row may have seen nothing yet
+    weights = tl.exp2(scores - base[:, None])
+    shrunk = tl.exp2(top - base)
+    acc = tl.dot(weights.to(values.dtype), values, acc * shrunk[:, None])
+    return acc, new_top, total * shrunk + tl.sum(weights, axis=1)
+
+
+@triton.jit
+def _attention_kernel(
+    q,
+    k,
+    v,
+    gate,
+    out,
+    tops,
+    totals,
+    S,
+    T,
+    fixed,
+    num_keys,
+    fixed_shares,
+    num_first,
+    near,
+    far,
+    own_start,
+    scale,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    LOOP: tl.constexpr,
+    SHARED: tl.constexpr,
+    GATED: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    sample = tl.program_id(1) // HEADS
+    head = tl.program_id(1) % HEADS
+    share = tl.program_id(2)
+    is_own = share >= fixed_shares
+    low = tl.where(is_own, fixed, 0)
+    high = tl.where(is_own, num_keys, fixed)
+    shares = tl.where(is_own, tl.num_programs(2) - fixed_shares, fixed_shares)
+    num_blocks = tl.cdiv(high - low, BLOCK_N)
+    blocks = tl.cdiv(num_blocks, shares)
+    start = tl.where(is_own, share - fixed_shares, share) * blocks
+    end = tl.minimum(start + blocks, num_blocks)
+    column = head * WIDTH
+    first = sample * T + low
+    if OVERLAP:
+        begin()
+        if is_own:
+            ready()
+    if (
+        not LOOP
+    ):  # with several blocks a share the loop's own reading ahead is worth more shared memory than this
+        keys = k.load([first + start * BLOCK_N, column])
+        values = v.load([first + start * BLOCK_N, column])
+    if OVERLAP:
+        ready()
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    d = tl.arange(0, WIDTH)
+    rows = sample.to(tl.int64) * S + m
+    places = (rows[:, None] * HEADS + head) * WIDTH + d[None, :]
+    queries = tl.load(q + places, mask=m[:, None] < S, other=0.0)
+    limit = tl.where(m < num_first, near, far)
+    own = tl.where(own_start >= 0, own_start + m, -1)
+    acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
+    top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    if LOOP:
+        all_see = tl.maximum(tl.minimum(tl.minimum(near, far), high) - low, 0) // BLOCK_N
+        for index in range(start, tl.minimum(end, all_see)):
+            n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
+            keys = k.load([first + index * BLOCK_N, column])
+            values = v.load([first + index * BLOCK_N, column])
+            acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, False)
+        for index in range(tl.maximum(start, all_see), end):
+            n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
+            keys = k.load([first + index * BLOCK_N, column])
+            values = v.load([first + index * BLOCK_N, column])
+            acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+    else:
+        n = low + start * BLOCK_N + tl.arange(0, BLOCK_N)
+        acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+    if SHARED:
+        part = share.to(tl.int64) * tl.num_programs(1) // HEADS * S * HEADS
+        tl.store(tops + part + rows * HEADS + head, top, mask=m < S)
+        tl.store(totals + part + rows * HEADS + head, total, mask=m < S)
+        tl.store(out + part * WIDTH + places, acc, mask=m[:, None] < S)
+    else:
+        opening = 1.0 / total
+        if GATED:
+            opening *= tl.load(gate + rows * HEADS + head, mask=m < S, other=0.0)
+        tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=m[:, None] < S)
+
+
+@triton.jit
+def _combine_kernel(
+    partial,
+    tops,
+    totals,
+    gate,
+    out,
+    stride,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SHARES: tl.constexpr,
+    MOST_SHARES: tl.constexpr,
+    GATED: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    if OVERLAP:
+        begin()
+        ready()
+    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    there = head < HEADS
+    place = tl.program_id(0).to(tl.int64) * HEADS + head
+    each = tl.arange(0, MOST_SHARES)[:, None]
+    mask = (each < SHARES) & there[None, :]
+    all_tops = tl.load(tops + each * stride + place[None, :], mask=mask, other=float("-inf"))
+    all_totals = tl.load(totals + each * stride + place[None, :], mask=mask, other=0.0)
+    top = tl.where(there, tl.max(all_tops, axis=0), 0.0)
+    opening = 1.0 / tl.where(there, tl.sum(all_totals * tl.exp2(all_tops - top[None, :]), axis=0), 1.0)
+    if GATED:
+        opening *= tl.load(gate + place, mask=there, other=0.0)
+    places = place[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    acc = tl.zeros([BLOCK, WIDTH], dtype=tl.float32)
+    for share in tl.static_range(SHARES):  # unrolled: all shares are asked for at once
+        weight = tl.exp2(tl.load(tops + share * stride + place, mask=there, other=0.0) - top)
+        acc += (
+            tl.load(partial + share * stride * WIDTH + places, mask=there[:, None], other=0.0)
+            * weight[:, None]
+        )
+    tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=there[:, None])
+
+
+FEW = (16, 32, 160)
+LONG = 768
+MEASURED = {(row["queries"], row["long"]): Cut(**row["cut"]) for row in cuts.read()["attentions"]}
+"""Fastest cuts by queries rounded up to one of ``FEW`` (0: more) and whether there are more than ``LONG`` keys."""
+
+
+def best_cut(num_queries: int, num_keys: int, fixed: int) -> Cut:
+    """What was measured for such attention, or a guess from it."""
+    few = next((most for most in FEW if num_queries <= most), 0)
+    if (few, num_keys > LONG) in MEASURED:
+        return MEASURED[few, num_keys > LONG]
+    shares = max(1, min(8, fixed // 128)) if 0 < few <= 32 else 1
+    return Cut(queries=min(64, few or 64), keys=64, fixed_shares=shares)
+
+
+def attention_of(
+    q: Float[Tensor, "M i"],
+    k: Float[Tensor, "B T h d"],
+    v: Float[Tensor, "B T h d"],
+    gate: Float32[Tensor, "M h"] | None,
+    sight: Sight,
+    cut: Cut | None = None,
+) -> Float[Tensor, "M i"]:
+    """Softmax attention, each head's result scaled by its gate."""
+    batch, length, heads, width = k.shape
+    rows, num_queries = len(q), len(q) // batch
+    num_keys = max(
+        sight.near if sight.num_first else 0, sight.far, sight.own + num_queries if sight.own >= 0 else 0
+    )
+    fixed = min(sight.fixed, num_keys)
+    cut = cut or best_cut(num_queries, num_keys, fixed)
+    of_fixed = min(cut.fixed_shares, triton.cdiv(fixed, cut.keys))
+    shares = of_fixed + (num_keys > fixed)
+    most = max(
+        triton.cdiv(triton.cdiv(fixed, cut.keys), max(1, of_fixed)), triton.cdiv(num_keys - fixed, cut.keys)
+    )
+    out = torch.empty_like(q)
+    parts, tops, totals = out, None, None
+    if shares > 1:
+        parts = torch.empty(shares, rows, heads * width, device=q.device, dtype=torch.float32)
+        tops, totals = (
+            torch.empty(shares, rows, heads, device=q.device, dtype=torch.float32) for _ in range(2)
+        )
+    _attention_kernel[(triton.cdiv(num_queries, cut.queries), batch * heads, shares)](
+        q,
+        TensorDescriptor.from_tensor(k.view(-1, heads * width), [cut.keys, width]),
+        TensorDescriptor.from_tensor(v.view(-1, heads * width), [cut.keys, width]),
+        gate,
+        parts,
+        tops,
+        totals,
+        num_queries,
+        length,
+        fixed,
+        num_keys,
+        of_fixed,
+        sight.num_first,
+        sight.near if sight.num_first else sight.far,
+        sight.far,
+        sight.own,
+        math.log2(math.e) / math.sqrt(width),
+        HEADS=heads,
+        WIDTH=width,
+        BLOCK_M=cut.queries,
+        BLOCK_N=cut.keys,
+        LOOP=most > 1,
+        SHARED=shares > 1,
+        GATED=gate is not None,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+        **launch.options(rows),
+    )
+    if tops is not None and totals is not None:
+        block = min(8, triton.next_power_of_2(heads))
+        _combine_kernel[(rows, triton.cdiv(heads, block))](
+            parts,
+            tops,
+            totals,
+            gate,
+            out,
+            rows * heads,
+            HEADS=heads,
+            WIDTH=width,
+            BLOCK=block,
+            SHARES=shares,
+            MOST_SHARES=triton.next_power_of_2(shares),
+            GATED=gate is not None,
+            num_warps=4,
+            **launch.options(rows),
+        )
+    return out
