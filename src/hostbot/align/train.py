@@ -14,38 +14,22 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.collapse import Collapse, look_for_collapse
 from hostbot.align.distributed import World, part_like, shard, whole
 from hostbot.align.draw import Batch, Pairs
 from hostbot.align.encoders import FrameEncoder
-from hostbot.align.look import applied
-from hostbot.align.losses import alignment_loss
-from hostbot.align.negatives import negatives_loss
+from hostbot.align.objective import StepLoss, step_loss
 from hostbot.align.recipe import StepReport, TrainConfig, learning_rate
-from hostbot.align.twice import two_looks_loss
 from hostbot.config import to_dict
 from hostbot.types import BadInput
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepLoss:
-    """The parts of one step's loss."""
-
-    tcc: Float[Tensor, ""]
-    dtw: Float[Tensor, ""]
-    two_looks: Float[Tensor, ""]
-    negatives: Float[Tensor, ""]
-    total: Float[Tensor, ""]
 
 
 class Trainer:
@@ -100,37 +84,8 @@ class Trainer:
         self.save()
 
     def loss(self, batch: Batch) -> StepLoss:
-        """L_align of demonstrations and executions that stand one after the other in one batch, and our two terms."""
-        device, config = self.world.device, self.config
-        clips = applied(batch.clips.to(device), batch.looks.to(device))
-        second = batch.second.to(device)
-        choices = [clips.present]
-        if config.two_looks:
-            choices += [clips.present & ~second, clips.present & second]
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
-            whole_video, *looks = self.encoder(clips, torch.stack(choices))
-        demo, robot = whole_video.chunk(2)
-        demo_lengths, robot_lengths = clips.num_picked.chunk(2)
-        found = alignment_loss(demo, robot, demo_lengths, robot_lengths, config.loss)
-        twice = negatives = found.total.new_zeros(())
-        if config.two_looks:
-            twice = two_looks_loss(looks[0], looks[1], clips.picked, clips.num_picked, config.twice)
-        if config.negatives:
-            ours = (
-                self._padded(demo),
-                self._padded(robot),
-                demo_lengths,
-                robot_lengths,
-                batch.tasks.to(device),
-            )
-            theirs, mine, n, m, tasks = map(self.world.gather, ours)
-            negatives = negatives_loss(theirs, mine, n, m, tasks, config.negatives_temperature)
-        total = found.total + config.two_looks * twice + config.negatives * negatives
-        return StepLoss(tcc=found.tcc, dtw=found.dtw, two_looks=twice, negatives=negatives, total=total)
-
-    def _padded(self, points: Float[Tensor, "B T d"]) -> Float[Tensor, "B T d"]:
-        """As long as any clip may be: processes gather tensors of one shape."""
-        return pad(points, (0, 0, 0, self.config.draw.max_steps - points.shape[1]))
+        """What a batch costs."""
+        return step_loss(self.encoder, batch, self.config, self.world)
 
     def _one(self, batch: Batch) -> tuple[StepReport, bool]:
         rate = learning_rate(self.config, self.step)
