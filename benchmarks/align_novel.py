@@ -20,11 +20,12 @@ from hostbot.align.confidence import auroc, features
 from hostbot.align.evaluate import Truth, clock_event_error, event_error
 from hostbot.align.videos import Embedded, align_whole, embed_episode
 from hostbot.cli.align_common import by_task, dataset_at
-from hostbot.cli.align_eval import _families
+from hostbot.cli.align_eval import families_of_tasks
 from hostbot.sim.progress import knots, progress
 from hostbot.types import EpisodeSource
 
 GOAL, PAPER = 0.015, 0.006
+COLUMNS = ("robot events", "human events", "both", "clock", "one robot frame")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Row:
     human: float
     """Error at the demonstration's events."""
     clock: float
+    frame: float
+    """Progress that one frame of the robot's is worth at its events."""
     confidence: float
     closeness: float
     backwards: float
@@ -67,7 +70,7 @@ def evaluated(aligner: Aligner, robot: EpisodeSource, human: EpisodeSource) -> l
     def of(body: str, index: int, backwards: bool = False) -> Embedded:
         return embed_episode(aligner, robot if body == "robot" else human, index, backwards=backwards)
 
-    ours, theirs, families = by_task(robot), by_task(human), _families()
+    ours, theirs, families = by_task(robot), by_task(human), families_of_tasks()
     rng = np.random.default_rng(0)
     rows = []
     for task in sorted(ours):
@@ -82,6 +85,7 @@ def evaluated(aligner: Aligner, robot: EpisodeSource, human: EpisodeSource) -> l
                 robot=event_error(found.found.robot_to_demo, there),
                 human=event_error(found.found.demo_to_robot, back),
                 clock=clock_event_error(there),
+                frame=float(np.gradient(there.robot_progress)[there.robot_events].mean()),
                 backwards=judged(aligner, of("human", h, True), of("robot", r))[0],
                 wrong=tuple((families[n], *judged(aligner, of("human", d), of("robot", r))) for n, d in wrong),
             ))  # fmt: skip
@@ -100,16 +104,20 @@ def line(rows: list[Row]) -> dict[str, float]:
         "human events": mean(rows, "human"),
         "both": mean(rows, "robot", "human"),
         "clock": mean(rows, "clock"),
+        "one robot frame": mean(rows, "frame"),
     }
 
 
-def figures(rows: list[Row]) -> dict[str, object]:
+def figures(rows: list[Row], confident: float) -> dict[str, object]:
     right = [row.confidence for row in rows]
     wrong = [(family != row.family, *values) for row in rows for family, *values in row.wrong]
     errors = [np.mean([row.robot, row.human]) for row in rows]
     return {
         "all": line(rows) | {"median of both": round(float(np.nanmedian(errors)), 4)},
         "goal": GOAL,
+        "confident": round(float(np.mean([c >= confident for c in right])), 3),
+        "confident_of_wrong_task": round(float(np.mean([w[1] >= confident for w in wrong])), 3),
+        "confident_backwards": round(float(np.mean([row.backwards >= confident for row in rows])), 3),
         "goal_reached": line(rows)["both"] <= GOAL,
         "auroc_wrong_task": round(auroc(right, [w[1] for w in wrong]), 3),
         "auroc_wrong_task_by_closeness": round(auroc([r.closeness for r in rows], [w[2] for w in wrong]), 3),
@@ -128,11 +136,11 @@ def told(found: dict[str, object]) -> str:
         f"Mean absolute progress error at events. The goal is {GOAL} (the paper reports {PAPER}): "
         f"{'reached' if found['goal_reached'] else 'not reached'}.",
         "",
-        "| family | pairs | robot events | human events | both | clock time |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| family | pairs | robot events | human events | both | clock time | one robot frame is worth |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in [*found["families"].items(), ("all", total)]:
-        values = [f"{row[k]:.4f}" for k in ("robot events", "human events", "both", "clock")]
+        values = [f"{row[k]:.4f}" for k in COLUMNS]
         lines.append(f"| {name} | {row['pairs']} | " + " | ".join(values) + " |")
     names = {
         "auroc_wrong_task": "same task against wrong task, by confidence",
@@ -142,6 +150,13 @@ def told(found: dict[str, object]) -> str:
     }
     lines += ["", f"Median of both: {total['median of both']:.4f}.", "", "| AUROC | |", "| --- | --- |"]
     lines += [f"| {what} | {found[key]:.3f} |" for key, what in names.items()]
+    shares = [f"{found[k]:.0%}" for k in ("confident", "confident_of_wrong_task", "confident_backwards")]
+    lines += [
+        "",
+        "Counted as the same task: {} of pairs of one task, {} of wrong-task pairs, {} of those backwards.".format(
+            *shares
+        ),
+    ]
     return "\n".join([*lines, "", f"Weights {found['weights']}, commit {found['commit']}.", ""])
 
 
@@ -155,7 +170,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     aligner = load_aligner(arguments.weights)
     robot, human = (dataset_at(arguments.datasets / body) for body in ("robot", "human"))
-    found = figures(evaluated(aligner, robot, human)) | {
+    found = figures(evaluated(aligner, robot, human), aligner.config.confident) | {
         "weights": aligner.identity,
         "hardware": measure.hardware(torch.device("cpu")),
         "commit": measure.commit(),

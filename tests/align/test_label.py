@@ -9,6 +9,7 @@ import torch
 
 from hostbot.align.aligner import Aligner, AlignerConfig, Alignment, load_aligner, save_aligner
 from hostbot.align.calibrate import calibrate
+from hostbot.align.draw import Pairs
 from hostbot.align.label import LabelConfig, label, parts_of_shard, reason_against
 from hostbot.align.labels import Labels, summary
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
@@ -257,6 +258,5 @@ def test_calibration_learns_from_pairs_that_are_not_augmented(aligner, tmp_path)
     found = calibrate(aligner, pairs, num=12)
     assert found is not None
     assert np.isfinite([*found.weights, found.bias]).all()
-    one_task = dict(list(pairs.tasks.items())[:1])
-    pairs.tasks = one_task
-    assert calibrate(aligner, pairs, num=4) is None
+    one_task = Pairs(pairs.caches, dict(list(pairs.tasks.items())[:1]), pairs.config, 0)
+    assert calibrate(aligner, one_task, num=4) is None

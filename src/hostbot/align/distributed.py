@@ -6,6 +6,7 @@ reads the whole tensor from the map and keeps its part, so that a run may go on 
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +85,8 @@ def joined(device: str | None = None) -> Iterator[World]:
     dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
     try:
         yield World(rank=rank, size=size, device=local)
+        dist.barrier()  # nobody leaves while another still talks
+        gc.collect()  # what holds a group in a cycle goes before its threads do, not when the interpreter ends
     finally:
         dist.destroy_process_group()
 

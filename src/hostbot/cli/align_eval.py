@@ -79,7 +79,7 @@ class Eval:
 
         rng = np.random.default_rng(self.seed)
         ours, theirs = by_task(robot), by_task(demo)
-        families = _families() if self.by == "family" else {}
+        families = families_of_tasks() if self.by == "family" else {}
         pairs = []
         for task in sorted(ours):
             others = [d for other, episodes in theirs.items() if other != task for d in episodes]
@@ -102,7 +102,7 @@ class Eval:
         return pairs
 
 
-def _families() -> dict[str, str]:
+def families_of_tasks() -> dict[str, str]:
     """Task -> family for the tasks of the bench."""
     from hostbot.data.pairs import task_key
 
