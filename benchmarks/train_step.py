@@ -17,7 +17,8 @@ from typing import Any
 
 import measure
 import torch
-from cascade import PRESETS, block_weights
+from cascade import block_weights
+from models import PRESETS
 
 from hostbot.model.checkpoint import empty_model
 from hostbot.model.host import Context, HostConfig, HostModel, Targets

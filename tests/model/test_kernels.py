@@ -14,6 +14,7 @@ from hostbot.model.kernels.attention import Cut, Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
 from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_norm
 from hostbot.model.kernels.product import Tiling, gelu_product, shares_of_product, tiled
+from hostbot.model.layers import Linear
 from hostbot.model.rope import line_rope, rotate
 
 pytestmark = pytest.mark.gpu
@@ -168,3 +169,11 @@ def test_attention(cut, queries, sight):
     assert error(attention_of(q, k, v, None, sight, cut), expected.flatten(1)) < 5e-3
     gated = attention_of(q, k, v, gate, sight, cut)
     assert error(gated, (expected * gate.double()[..., None]).flatten(1)) < 5e-3
+
+
+@torch.inference_mode()
+def test_a_narrow_float32_layer():
+    layer = Linear(20, 48).to(DEVICE, HALF)
+    x = normal(2, 5, 20, dtype=torch.float32)
+    expected = x.double() @ layer.weight.double().T + layer.bias.double()
+    assert error(layer.in_float32(x), expected) < 1e-6

@@ -37,8 +37,9 @@ def test_check_goes_on_where_it_stopped(tmp_path, capsys):
     assert main(arguments) == 0
     lines = out.read_text()
     assert lines.count("\n") == 2
-    out.write_text(lines + '{"task": "press-red')
+    out.write_text(lines.splitlines(keepends=True)[0] + '{"task": "press-red')
     assert main([*arguments, "--json"]) == 0
+    assert sorted(out.read_text().splitlines()) == sorted(lines.splitlines())
     assert json.loads(capsys.readouterr().out.split("sound")[-1])["rates"] == {"expert": 1.0}
     assert "| press | 1 | 100.0% |" in out.with_suffix(".md").read_text()
 

@@ -96,6 +96,14 @@ def read_trials(path: Path) -> list[Trial]:
     return found
 
 
+def _cut_half_line(path: Path) -> None:
+    """Take off what an interruption left of the last line, or the next one would be lost with it."""
+    whole = path.read_bytes() if path.exists() else b""
+    if not whole.endswith(b"\n") and whole:
+        with path.open("r+b") as file:
+            file.truncate(whole.rfind(b"\n") + 1)
+
+
 def run_trials(
     names: Sequence[str], agents: Sequence[str], seeds: Sequence[int], out: Path, workers: int
 ) -> Iterator[Trial]:
@@ -108,6 +116,7 @@ def run_trials(
     ]
     jobs = [batch for batch in jobs if batch]
     out.parent.mkdir(parents=True, exist_ok=True)
+    _cut_half_line(out)
     with (
         out.open("a") as file,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,

@@ -3,7 +3,7 @@
 Legend: B samples, S queries, M = B S rows, T keys, P shares, h heads, d head width, i = h d.
 
 Shares of the keys that were there before the pass are read before the queries are there. Each share leaves its own
-softmax, not yet divided by its sum, and ``_combine_kernel`` puts them together (one share needs none of this).
+softmax, not yet divided by its sum, and ``combine.combined`` puts them together (one share needs none of this).
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-calls, allow-untyped-defs, allow-incomplete-defs
@@ -22,6 +22,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from hostbot.model.kernels import cuts, launch
+from hostbot.model.kernels.combine import combined
 from hostbot.model.kernels.launch import begin, ready
 
 
@@ -155,47 +156,6 @@ def _attention_kernel(
         tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=m[:, None] < S)
 
 
-@triton.jit
-def _combine_kernel(
-    partial,
-    tops,
-    totals,
-    gate,
-    out,
-    stride,
-    HEADS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SHARES: tl.constexpr,
-    MOST_SHARES: tl.constexpr,
-    GATED: tl.constexpr,
-    OVERLAP: tl.constexpr,
-):
-    if OVERLAP:
-        begin()
-        ready()
-    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    there = head < HEADS
-    place = tl.program_id(0).to(tl.int64) * HEADS + head
-    each = tl.arange(0, MOST_SHARES)[:, None]
-    mask = (each < SHARES) & there[None, :]
-    all_tops = tl.load(tops + each * stride + place[None, :], mask=mask, other=float("-inf"))
-    all_totals = tl.load(totals + each * stride + place[None, :], mask=mask, other=0.0)
-    top = tl.where(there, tl.max(all_tops, axis=0), 0.0)
-    opening = 1.0 / tl.where(there, tl.sum(all_totals * tl.exp2(all_tops - top[None, :]), axis=0), 1.0)
-    if GATED:
-        opening *= tl.load(gate + place, mask=there, other=0.0)
-    places = place[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    acc = tl.zeros([BLOCK, WIDTH], dtype=tl.float32)
-    for share in tl.static_range(SHARES):  # unrolled: all shares are asked for at once
-        weight = tl.exp2(tl.load(tops + share * stride + place, mask=there, other=0.0) - top)
-        acc += (
-            tl.load(partial + share * stride * WIDTH + places, mask=there[:, None], other=0.0)
-            * weight[:, None]
-        )
-    tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=there[:, None])
-
-
 FEW = (16, 32, 160)
 LONG = 768
 MEASURED = {(row["queries"], row["long"]): Cut(**row["cut"]) for row in cuts.read()["attentions"]}
@@ -232,13 +192,14 @@ def attention_of(
     most = max(
         triton.cdiv(triton.cdiv(fixed, cut.keys), max(1, of_fixed)), triton.cdiv(num_keys - fixed, cut.keys)
     )
-    out = torch.empty_like(q)
-    parts, tops, totals = out, None, None
+    tops = totals = None
     if shares > 1:
-        parts = torch.empty(shares, rows, heads * width, device=q.device, dtype=torch.float32)
-        tops, totals = (
-            torch.empty(shares, rows, heads, device=q.device, dtype=torch.float32) for _ in range(2)
+        parts, tops, totals = (
+            torch.empty(shares, rows, n, device=q.device, dtype=torch.float32)
+            for n in (heads * width, heads, heads)
         )
+    else:
+        parts = torch.empty_like(q)
     _attention_kernel[(triton.cdiv(num_queries, cut.queries), batch * heads, shares)](
         q,
         TensorDescriptor.from_tensor(k.view(-1, heads * width), [cut.keys, width]),
@@ -268,22 +229,6 @@ def attention_of(
         num_stages=cut.stages,
         **launch.options(rows),
     )
-    if tops is not None and totals is not None:
-        block = min(8, triton.next_power_of_2(heads))
-        _combine_kernel[(rows, triton.cdiv(heads, block))](
-            parts,
-            tops,
-            totals,
-            gate,
-            out,
-            rows * heads,
-            HEADS=heads,
-            WIDTH=width,
-            BLOCK=block,
-            SHARES=shares,
-            MOST_SHARES=triton.next_power_of_2(shares),
-            GATED=gate is not None,
-            num_warps=4,
-            **launch.options(rows),
-        )
-    return out
+    if tops is None or totals is None:
+        return parts
+    return combined(parts, tops, totals, gate, dtype=q.dtype)
