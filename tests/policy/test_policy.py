@@ -1,6 +1,7 @@
 """A policy of random weights does everything a trained one does: watch, follow, decide, in company or alone."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -177,6 +178,19 @@ def test_robots_share_a_policy_without_crosstalk(policy):
             single = policy.step(session, seen[i])
             assert np.allclose(single.actions, out.actions, atol=1e-4), (cycle, i)
             assert session.window == together[i].window
+
+
+def test_threads_that_share_a_policy_take_turns(policy):
+    """The VAE and the cascade keep a cycle's numbers in the module: without turns they mix them up, or fail."""
+    skill = policy.acquire(video(), "stack the bowls")
+    alone = [policy.step(policy.start(skill, seed), observation(seed)) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            waiting = [
+                pool.submit(policy.step, policy.start(skill, seed), observation(seed)) for seed in range(4)
+            ]
+            for expected, future in zip(alone, waiting, strict=True):
+                assert same(expected, future.result())
 
 
 def test_a_batch_is_cut_into_known_sizes():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -95,6 +96,7 @@ class LatentCodec:
         self._mean = torch.tensor(vae.config.latents_mean, device=device).reshape(shape)
         self._std = torch.tensor(vae.config.latents_std, device=device).reshape(shape)
         self._identity = ""
+        self._alone = threading.Lock()  # diffusers keeps a call's features in the module
 
     @property
     def identity(self) -> str:
@@ -117,14 +119,17 @@ class LatentCodec:
         if height % self.spatial or width % self.spatial:
             raise BadInput(f"views of {height}x{width} pixels do not divide by {self.spatial}")
         pixels = views.to(self.device).permute(0, 4, 1, 2, 3).to(self.dtype) / 127.5 - 1
-        latents = (self.vae.encode(pixels).latent_dist.mode().float() - self._mean) / self._std
+        with self._alone:
+            coded = self.vae.encode(pixels).latent_dist.mode().float()
+        latents = (coded - self._mean) / self._std
         return torch.cat(list(latents), dim=2)
 
     @torch.no_grad()
     def decode_views(self, latents: Float[Tensor, "C F H W"], num_views: int) -> UInt8[Tensor, "V T h w 3"]:
         """Frames of all views."""
         stacked = torch.stack(latents.to(self.device).chunk(num_views, dim=2))
-        pixels = self.vae.decode((stacked * self._std + self._mean).to(self.dtype)).sample.float()
+        with self._alone:
+            pixels = self.vae.decode((stacked * self._std + self._mean).to(self.dtype)).sample.float()
         return ((pixels.permute(0, 2, 3, 4, 1) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 

@@ -6,6 +6,7 @@ width, L text tokens, t text width.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,6 +77,7 @@ class Policy:
         self.window_config = config.window or follow(self.horizon)
         self._acquirer = Acquirer(spec=spec, grid=self.grid, codec=codec, text=text, cache=config.cache)
         self._rigs = Rigs(self.model, config.cascade or spec.cascade, config.batch_sizes)
+        self._alone = threading.Lock()  # a cascade's buffers serve one cycle at a time
 
     @classmethod
     def load(
@@ -134,12 +136,18 @@ class Policy:
     def step_batch(
         self, sessions: Sequence[Session], observations: Sequence[Observation], *, frames: bool = False
     ) -> list[Decision]:
-        """One cycle for many robots in as few passes as their demonstrations' views allow."""
+        """One cycle for many robots in as few passes as their demonstrations' views allow; threads take turns."""
         if len(sessions) != len(observations) or len({id(s) for s in sessions}) != len(sessions):
             raise BadInput(
                 f"a batch needs one observation a session and each session once, got {len(sessions)} sessions and "
                 f"{len(observations)} observations"
             )
+        with self._alone:
+            return self._cycle(sessions, observations, frames)
+
+    def _cycle(
+        self, sessions: Sequence[Session], observations: Sequence[Observation], frames: bool
+    ) -> list[Decision]:
         begun = time.perf_counter()
         seen = self._see(observations)
         encode_ms = 1e3 * (time.perf_counter() - begun)
