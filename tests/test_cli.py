@@ -242,7 +242,7 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
     big = tmp_path / "big"
     assert run("demo", "--out", big, "--tasks", 2, "--episodes", 8).returncode == 0
     process = subprocess.Popen(
-        [*HOSTBOT, "data", "convert", str(big / "robot"), str(out), "--size", "128", "128"],
+        [*HOSTBOT, "data", "convert", str(big / "robot"), str(out), "--size", "320", "320"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -250,7 +250,7 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
     deadline = time.monotonic() + 60
     while (
         not (out / "meta" / "info.json").exists()
-        or json.loads((out / "meta" / "info.json").read_text())["total_episodes"] < 2
+        or json.loads((out / "meta" / "info.json").read_text())["total_episodes"] < 1
     ):
         assert time.monotonic() < deadline
         assert process.poll() is None, "it ended before it could be interrupted"
@@ -261,7 +261,7 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
     assert "--resume" in told
     assert "Traceback" not in told
     assert run("data", "check", out).returncode == 0
-    assert run("data", "convert", big / "robot", out, "--size", 128, 128, "--resume").returncode == 0
+    assert run("data", "convert", big / "robot", out, "--size", 320, 320, "--resume").returncode == 0
     assert json.loads(run("data", "info", out, "--json").stdout)["num_episodes"] == 16
 
 

@@ -55,27 +55,24 @@ def make_stage(store: Path, seed: int = 0, model: HostConfig = MODEL, **draw: ob
 
 
 def run(
-    store: Path,
-    out: Path,
-    config: TrainConfig = CONFIG,
-    mode="single",
-    hooks=None,
-    minutes=float("inf"),
-    **model,
+    store: Path, out: Path, config: TrainConfig = CONFIG, mode="single", hooks=None, minutes=float("inf")
 ):
-    """Train or go on; the trainer afterwards."""
+    """Train or go on; the trainer afterwards. On one thread, here as in a program: sums differ with their number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _run(store, out, config, mode, hooks or Hooks(), minutes)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run(store: Path, out: Path, config: TrainConfig, mode: str, hooks: Hooks, minutes: float) -> Trainer:
     stage = make_stage(store, config.seed)
     with joined(mode, "cpu") as world:
         stage.module.model.checkpointing = config.checkpointing
         call = distribute(stage.module, stage.module.model, world, config.precision == "bfloat16")
         trainer = Trainer(
-            stage=stage,
-            config=config,
-            run=out,
-            world=world,
-            call=call,
-            hooks=hooks or Hooks(),
-            minutes=minutes,
+            stage=stage, config=config, run=out, world=world, call=call, hooks=hooks, minutes=minutes
         )
         trainer.resume()
         trainer.outcome = trainer.train()
@@ -89,7 +86,6 @@ def main() -> None:
     parser.add_argument("--mode", default="single")
     parser.add_argument("--config", type=json.loads, default={})
     args = parser.parse_args()
-    torch.set_num_threads(1)
     run(args.store, args.out, replace(CONFIG, **args.config), args.mode)
 
 
