@@ -246,6 +246,8 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that puts the suite into the background has it ignore Ctrl-C, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while (
