@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from hostbot.types import BadInput
 
@@ -167,3 +167,14 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def append_to(path: Path) -> TextIO:
+    """The file, opened to add lines; what an interruption left of its last one is cut off."""
+    file = path.open("a+")
+    file.seek(0)
+    text = file.read()
+    if text and not text.endswith("\n"):
+        file.truncate(len(text[: text.rfind("\n") + 1].encode()))
+    file.seek(0, os.SEEK_END)
+    return file

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -99,17 +98,6 @@ def read_results(folder: Path) -> dict[tuple[str, int], Result]:
             continue
         found[result.key] = result
     return found
-
-
-def append_to(path: Path) -> TextIO:
-    """The file, opened to add lines; what an interruption left of its last one is cut off."""
-    file = path.open("a+")
-    file.seek(0)
-    text = file.read()
-    if text and not text.endswith("\n"):
-        file.truncate(len(text[: text.rfind("\n") + 1].encode()))
-    file.seek(0, os.SEEK_END)
-    return file
 
 
 def claim(folder: Path, config: RolloutConfig, identity: str) -> None:

@@ -29,13 +29,13 @@ from hostbot.bench.results import (
     Finished,
     RolloutConfig,
     Row,
-    append_to,
     claim,
     read_results,
     result_of,
 )
 from hostbot.bench.suites import Trial, trials, waves
 from hostbot.bench.worker import Begin, Run, Seen, WorkerConfig
+from hostbot.config import append_to
 from hostbot.sim.env import EnvConfig
 from hostbot.types import ActionChunk, BadInput, Observation
 

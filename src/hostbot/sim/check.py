@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hostbot.config import append_to
 from hostbot.sim.agents import random_agent, wandering_agent, zero_agent
 from hostbot.sim.catalogue import siblings, task
 from hostbot.sim.demonstrator import demonstrate
@@ -96,14 +97,6 @@ def read_trials(path: Path) -> list[Trial]:
     return found
 
 
-def _cut_half_line(path: Path) -> None:
-    """Take off what an interruption left of the last line, or the next one would be lost with it."""
-    whole = path.read_bytes() if path.exists() else b""
-    if not whole.endswith(b"\n") and whole:
-        with path.open("r+b") as file:
-            file.truncate(whole.rfind(b"\n") + 1)
-
-
 def run_trials(
     names: Sequence[str], agents: Sequence[str], seeds: Sequence[int], out: Path, workers: int
 ) -> Iterator[Trial]:
@@ -116,9 +109,8 @@ def run_trials(
     ]
     jobs = [batch for batch in jobs if batch]
     out.parent.mkdir(parents=True, exist_ok=True)
-    _cut_half_line(out)
     with (
-        out.open("a") as file,
+        append_to(out) as file,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
         waiting = [pool.submit(_batch, batch) for batch in jobs]
