@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hostbot.bench.films import Film, get
 from hostbot.bench.model import Model
-from hostbot.bench.players import Replay, chunk_of, scripted
+from hostbot.bench.players import Replay, chunk_of, scripted, shown_video
 from hostbot.bench.report import digest, markdown, report
 from hostbot.bench.results import TRIALS, RolloutConfig, Row, read_results
 from hostbot.bench.rollout import Rollout
@@ -26,6 +27,7 @@ from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
 from hostbot.types import BadInput, Observation
+from hostbot.video import fit_frames
 from tests.policy.small_policy import small_policy
 
 TASKS = ("topple-blue_bottle", "fold-pink_sock")
@@ -67,6 +69,31 @@ def test_a_swapped_video_is_another_tasks_of_the_same_scene():
         assert task(trial.task).affords(task(trial.shown_task))
 
 
+def test_families_of_a_suite():
+    listed = names(SuiteConfig(suite="train", families=("press", "wipe")))
+    assert {task(name).family for name in listed} == {"press", "wipe"}
+    assert len(listed) == 12
+    with pytest.raises(BadInput, match="novel has no family press; it has"):
+        names(SuiteConfig(suite="novel", families=("press",)))
+
+
+def test_a_robots_video_is_from_its_own_cameras_in_another_scene(tmp_path):
+    film = Film(task="press-red_button", seed=6000, body="robot", image_size=(16, 16))
+    made = get(film, tmp_path)
+    assert set(made.views) == {"third_person", "left_wrist", "right_wrist"}
+    assert all(frames.shape == (made.num_frames, 16, 16, 3) for frames in made.views.values())
+    assert made.first_touched == "red_button"
+    here = robot_episode(task("press-red_button"), 6000, EnvConfig(size=96))
+    before = fit_frames(here.trajectory.views["third_person"][:1], (16, 16))
+    assert np.abs(before.astype(int) - made.views["third_person"][0]).max() > 40
+    again = get(film, tmp_path)
+    assert all(np.array_equal(made.views[view], again.views[view]) for view in made.views)
+    (trial,) = trials(SuiteConfig(tasks=("press-red_button",), trials=1, shown_by="robot"))
+    shown = shown_video(trial, made)
+    assert shown is not None
+    assert set(shown.views) == set(made.views)
+
+
 def test_suites_that_cannot_be():
     with pytest.raises(BadInput, match="neither a video nor an instruction"):
         SuiteConfig(shown="none", told=False)
@@ -106,6 +133,7 @@ def test_who_follows_a_swapped_video_is_seen_to():
         shown_task=sibling(name, 6000),
         video_seed=6000,
         shown="swapped",
+        shown_by="human",
         told=True,
         perturb="none",
     )

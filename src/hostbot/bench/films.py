@@ -1,4 +1,4 @@
-"""Human videos of the bench's tasks, filmed when they are needed and kept where a folder for them is named.
+"""Videos of the bench's tasks, a human's or the robot's own: filmed when needed, kept where a folder is named.
 
 Legend: T frames, h w pixels.
 """
@@ -9,23 +9,28 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
 
 from hostbot.bench.happenings import Witness
 from hostbot.sim.catalogue import task
-from hostbot.sim.demonstrator import DemonstratorConfig, Recording
-from hostbot.types import BadInput, Event, Frames
+from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, Recording
+from hostbot.sim.env import EnvConfig, SimEnv
+from hostbot.types import BadInput, Event, Frames, Image
 from hostbot.video import fit_frames
 
 TRIES = 8
 STRIDE = 1_000_003
 """Between the seeds of two tries at one video, as in recordings."""
+ELSEWHERE = 500_000
+"""Added to the seed of a robot's video, so that its scene is none that is acted or was recorded in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,7 @@ class Film:
 
     task: str
     seed: int
+    body: Literal["human", "robot"] = "human"
     rate_hz: float = 16.0
     size: int = 96
     """Height and width at which it is drawn."""
@@ -43,10 +49,11 @@ class Film:
 
 @dataclass(frozen=True, kw_only=True)
 class Filmed:
-    """A human video that fulfils its task."""
+    """A video that fulfils its task."""
 
     film: Film
-    frames: Frames | None
+    views: Mapping[str, Frames]
+    """A human's has one, a robot's all of its own; none where nobody looks."""
     num_frames: int
     instruction: str
     events: tuple[Event, ...]
@@ -57,28 +64,69 @@ class Filmed:
 
 
 def make(film: Film) -> Filmed:
-    """Film it; a person who fails is not shown."""
-    config = DemonstratorConfig(rate_hz=film.rate_hz, size=film.size)
+    """Film it; who fails is not shown."""
     for attempt in range(TRIES):
-        take, witness = Recording(task(film.task), film.seed + attempt * STRIDE, config), Witness()
-        frames, count, going = [], 0, True
-        while going:
-            if film.image_size is not None:
-                frames.append(take.picture())
-            count, going = count + 1, take.advance()
-            witness.look(take.world)
-        take.close()
-        if take.judge.success:
-            return Filmed(
-                film=film,
-                frames=None if film.image_size is None else fit_frames(np.stack(frames), film.image_size),
-                num_frames=count,
-                instruction=take.instruction,
-                events=tuple(e for e in take.actor.events if e.frame < count),
-                happened=tuple(e for e in witness.events if e.frame < count),
-                first_touched=witness.first_touched,
-            )
+        made = _HOW[film.body](film, film.seed + attempt * STRIDE)
+        if made is not None:
+            return made
     raise BadInput(f"nobody managed {film.task} in {TRIES} videos from seed {film.seed}")
+
+
+def _human(film: Film, seed: int) -> Filmed | None:
+    config = DemonstratorConfig(rate_hz=film.rate_hz, size=film.size)
+    take, witness = Recording(task(film.task), seed, config), Witness()
+    pictures: list[Image] = []
+    count, going = 0, True
+    while going:
+        if film.image_size is not None:
+            pictures.append(take.picture())
+        count, going = count + 1, take.advance()
+        witness.look(take.world)
+    take.close()
+    if not take.judge.success:
+        return None
+    return _filmed(film, {VIEW: pictures}, count, take.instruction, take.actor.events, witness)
+
+
+def _robot(film: Film, seed: int) -> Filmed | None:
+    env = SimEnv(task(film.task), EnvConfig(rate_hz=film.rate_hz, size=film.size))
+    env.reset(seed=seed + ELSEWHERE)
+    actor, witness = env.expert(), Witness()
+    limit = int(env.config.seconds * env.config.rate_hz)
+    pictures: dict[str, list[Image]] = {view: [] for view in env.config.views}
+    done = False
+    while not done and env.frame < limit:
+        for view, picture in env.pictures().items() if film.image_size is not None else ():
+            pictures[view].append(picture)
+        done = env.advance(actor.act().astype(np.float32))
+        assert env.world is not None
+        witness.look(env.world)
+    count, instruction = env.frame, env.instruction
+    env.close()
+    return _filmed(film, pictures, count, instruction, actor.events, witness) if env.success else None
+
+
+_HOW = {"human": _human, "robot": _robot}
+
+
+def _filmed(
+    film: Film,
+    pictures: Mapping[str, Sequence[Image]],
+    count: int,
+    instruction: str,
+    events: Sequence[Event],
+    witness: Witness,
+) -> Filmed:
+    size = film.image_size
+    return Filmed(
+        film=film,
+        views={} if size is None else {v: fit_frames(np.stack(p), size) for v, p in pictures.items()},
+        num_frames=count,
+        instruction=instruction,
+        events=tuple(Event(name=e.name, frame=e.frame) for e in events if e.frame < count),
+        happened=tuple(e for e in witness.events if e.frame < count),
+        first_touched=witness.first_touched,
+    )
 
 
 def get(film: Film, folder: Path | None) -> Filmed:
@@ -95,8 +143,8 @@ def get(film: Film, folder: Path | None) -> Filmed:
     handle, aside = tempfile.mkstemp(prefix=".", suffix=".npz", dir=folder)
     os.close(handle)
     try:
-        frames = np.zeros(0, np.uint8) if made.frames is None else made.frames
-        np.savez_compressed(aside, frames=frames, about=np.frombuffer(_about(made), np.uint8))
+        arrays: dict[str, Any] = {**made.views, "about": np.frombuffer(_about(made), np.uint8)}
+        np.savez_compressed(aside, **arrays)
         os.replace(aside, path)
     except BaseException:
         Path(aside).unlink(missing_ok=True)
@@ -117,10 +165,11 @@ def _about(made: Filmed) -> bytes:
 
 def _read(path: Path, film: Film) -> Filmed:
     with np.load(path, allow_pickle=False) as file:
-        about, frames = json.loads(file["about"].tobytes()), file["frames"]
+        about = json.loads(file["about"].tobytes())
+        views = {view: file[view] for view in file.files if view != "about"}
     for name in ("events", "happened"):
         about[name] = tuple(Event(name=event, frame=frame) for event, frame in about[name])
-    return Filmed(film=film, frames=None if film.image_size is None else frames, **about)
+    return Filmed(film=film, views=views, **about)
 
 
 @cache

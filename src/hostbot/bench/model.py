@@ -38,7 +38,7 @@ class Model:
         self, trial: Trial, video: Demonstration | None, instruction: str, expert: Expert | None
     ) -> Any:
         """Acquire the skill if it is new, and start a session seeded by the trial."""
-        key = (trial.shown_task, trial.video_seed, trial.shown, trial.told)
+        key = (trial.shown_task, trial.video_seed, trial.shown, trial.shown_by, trial.told)
         if key not in self._skills:
             self._skills[key] = self.policy.acquire(video, instruction, pace=self._pace)
         return self.policy.start(self._skills[key], seed=trial.seed)

@@ -54,7 +54,7 @@ def write_movie(path: Path, finished: Finished, imagine: Imagine | None = None, 
     """Human | robot | predicted future, in step."""
     row, film = finished.row, finished.row.film
     assert film is not None
-    human = film.frames if row.trial.shown != "none" else None
+    human = film.views.get(VIEW) if row.trial.shown != "none" else None
     chunks = row.chunks
     ahead = [foreseen(chunk, imagine) for _, chunk in chunks]
     height, width = SIDE + BAR + GAP, 3 * SIDE + 2 * GAP

@@ -15,7 +15,6 @@ from jaxtyping import Float32
 from hostbot.bench.films import Filmed
 from hostbot.bench.suites import Trial
 from hostbot.bench.worker import Expert
-from hostbot.sim.demonstrator import VIEW
 from hostbot.types import ActionChunk, BadInput, Demonstration, Embodiment, Observation, bimanual
 
 CHUNK = 16
@@ -111,12 +110,14 @@ class Replay:
 
 def shown_video(trial: Trial, film: Filmed | None) -> Demonstration | None:
     """The video a trial shows, its frames in random order where that is asked for."""
-    if trial.shown == "none" or film is None or film.frames is None:
+    if trial.shown == "none" or film is None or not film.views:
         return None
     order = np.arange(film.num_frames)
     if trial.shown == "shuffled":
         np.random.default_rng([trial.video_seed, film.num_frames]).shuffle(order)
-    return Demonstration(views={VIEW: film.frames[order]}, fps=film.film.rate_hz)
+    return Demonstration(
+        views={view: frames[order] for view, frames in film.views.items()}, fps=film.film.rate_hz
+    )
 
 
 def instruction_of(trial: Trial, film: Filmed) -> str:

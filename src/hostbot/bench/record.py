@@ -42,6 +42,8 @@ class RecordConfig:
     """What to record."""
 
     split: str = "train"
+    families: tuple[str, ...] = ()
+    """Only tasks of these families; of all if empty."""
     episodes_per_task: int = 40
     size: int = 96
     rate_hz: float = 16.0
@@ -64,7 +66,7 @@ class Note:
 
 def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
     """The (task, seed) of every episode of one part, all tasks early rather than task after task."""
-    names = split().names(config.split)
+    names = split().names(config.split, config.families)
     listed = [(name, config.first_seed + k) for k in range(config.episodes_per_task) for name in names]
     return listed[part :: config.workers]
 

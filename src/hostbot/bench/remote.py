@@ -105,6 +105,8 @@ class Remote:
 
 def _file(video: Demonstration, folder: Path) -> Path:
     """A demonstration's one view as an mp4, near enough to lossless."""
+    if len(video.views) > 1:
+        raise BadInput("a server is shown one video of one camera; evaluate a robot's own in this process")
     frames = next(iter(video.views.values()))
     path = folder / "video.mp4"
     with VideoWriter(path, (frames.shape[1], frames.shape[2]), video.fps, crf=4) as writer:

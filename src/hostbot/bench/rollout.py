@@ -139,6 +139,7 @@ class Rollout:
         return Film(
             task=trial.shown_task,
             seed=trial.video_seed,
+            body=trial.shown_by,
             rate_hz=self._env.rate_hz,
             size=self._env.size,
             image_size=self._image_size if self._pictures else None,

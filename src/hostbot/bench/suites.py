@@ -13,6 +13,7 @@ from hostbot.types import BadInput
 
 Suite = Literal["novel", "mastered", "comparison", "train", "all"]
 Shown = Literal["own", "swapped", "shuffled", "none"]
+Demonstrator = Literal["human", "robot"]
 FIRST_SEED = 6000
 """Scenes of evaluations: clear of those for checks (below) and of recorded ones (10,000 and up)."""
 
@@ -22,15 +23,19 @@ class SuiteConfig:
     """Which trials an evaluation is made of."""
 
     suite: Suite = "novel"
+    families: tuple[str, ...] = ()
+    """Only the suite's tasks of these families."""
     tasks: tuple[str, ...] = ()
     """These tasks instead of a suite."""
     trials: int = 20
     """Scenes a task."""
     videos: int = 4
-    """Different human videos a task; trials take them in turn. The paper has one."""
+    """Different videos a task; trials take them in turn. The paper has one."""
     first_seed: int = FIRST_SEED
     shown: Shown = "own"
     """The task's own video, another task's of the same scene, the own one in random order, or none."""
+    shown_by: Demonstrator = "human"
+    """Whose video: a human's, or another execution of the robot's expert, from the robot's own cameras."""
     told: bool = True
     """Whether the instruction is given, too; it is always that of the video shown."""
     perturb: Perturbation = "none"
@@ -56,6 +61,7 @@ class Trial:
     """Whose video is shown and whose instruction told; another task's where they are swapped."""
     video_seed: int
     shown: Shown
+    shown_by: Demonstrator
     told: bool
     perturb: Perturbation
 
@@ -67,7 +73,7 @@ class Trial:
 
 def names(config: SuiteConfig) -> tuple[str, ...]:
     """The tasks of an evaluation."""
-    chosen = config.tasks or split().names(config.suite)
+    chosen = config.tasks or split().names(config.suite, config.families)
     for name in chosen:
         task(name)
     if len(set(chosen)) != len(chosen):
@@ -87,6 +93,7 @@ def _trial(name: str, number: int, config: SuiteConfig) -> Trial:
         shown_task=sibling(name, config.first_seed + number) if config.shown == "swapped" else name,
         video_seed=config.first_seed + number % config.videos,
         shown=config.shown,
+        shown_by=config.shown_by,
         told=config.told,
         perturb=config.perturb,
     )

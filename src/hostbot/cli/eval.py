@@ -35,12 +35,16 @@ class Eval:
     """Folder for trials, report and films; an evaluation already there is gone on with."""
     suite: Literal["novel", "mastered", "comparison", "train", "all"] = "novel"
     """Which tasks."""
+    families: tuple[str, ...] = ()
+    """Only the suite's tasks of these families."""
     tasks: tuple[str, ...] = ()
     """These tasks instead (hostbot sim list)."""
     trials: int = 20
     """Scenes a task."""
     videos: int = 4
-    """Different human videos a task; trials take them in turn."""
+    """Different videos a task; trials take them in turn."""
+    body: Literal["human", "robot"] = "human"
+    """Whose videos: a human's, or the robot expert's in another scene."""
     demo: Literal["own", "swapped", "shuffled", "none"] = "own"
     """The task's video, another task's of the same scene, its frames in random order, or none."""
     video_only: bool = False
@@ -131,7 +135,7 @@ def _closed_loop(flags: Eval) -> None:
             tick()
     results = [result for key, result in read_results(flags.out).items() if key in wanted]
     found = report(results, config.rate_hz)
-    title = f"{rollout.player.identity}: {flags.suite if not flags.tasks else ', '.join(flags.tasks)}"
+    title = f"{rollout.player.identity}: {', '.join(flags.tasks or (flags.suite, *flags.families))}"
     about = {
         "player": rollout.player.identity,
         "config": config.same(),
@@ -169,11 +173,13 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
     return RolloutConfig(
         suite=SuiteConfig(
             suite=flags.suite,
+            families=flags.families,
             tasks=flags.tasks,
             trials=flags.trials,
             videos=flags.videos,
             first_seed=flags.first_seed,
             shown=flags.demo,
+            shown_by=flags.body,
             told=not flags.video_only,
             perturb=flags.perturb,
         ),
@@ -239,7 +245,7 @@ def _keep(flags: Eval) -> Keep | None:
         return None
     from hostbot.bench.suites import SuiteConfig, names
 
-    listed = names(SuiteConfig(suite=flags.suite, tasks=flags.tasks))
+    listed = names(SuiteConfig(suite=flags.suite, families=flags.families, tasks=flags.tasks))
     step = max(1, len(listed) // flags.films)
     chosen = set(listed[::step][: flags.films])
     return lambda trial: trial.task in chosen and trial.seed == flags.first_seed

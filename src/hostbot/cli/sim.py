@@ -147,6 +147,8 @@ class Record:
     """Folder for the datasets `robot` and `human`."""
     split: Part = "train"
     """Which tasks."""
+    families: tuple[str, ...] = ()
+    """Only tasks of these families (hostbot sim list)."""
     episodes_per_task: int = 40
     """Successful episodes of each task."""
     embodiment: Literal["robot", "human", "both"] = "both"
@@ -169,6 +171,7 @@ class Record:
 
         config = RecordConfig(
             split=self.split,
+            families=self.families,
             episodes_per_task=self.episodes_per_task,
             size=self.size,
             workers=self.workers,

@@ -93,19 +93,21 @@ class Split:
         """The side a task is on."""
         return "novel" if name in self.novel else "train"
 
-    def names(self, which: str) -> tuple[str, ...]:
-        """The tasks of one part: train, novel, mastered, comparison or all."""
-        if which == "all":
-            return self.train + self.novel
+    def names(self, which: str, families: Sequence[str] = ()) -> tuple[str, ...]:
+        """The tasks of one part: train, novel, mastered, comparison or all; of these families, or of all."""
         parts = {
+            "all": self.train + self.novel,
             "train": self.train,
             "novel": self.novel,
             "mastered": self.mastered,
             "comparison": self.comparison,
         }
         if which not in parts:
-            raise BadInput(f"there is no part {which!r} of the split; choose from {', '.join(parts)} or all")
-        return parts[which]
+            raise BadInput(f"there is no part {which!r} of the split; choose from {', '.join(parts)}")
+        known = {task(name).family for name in parts[which]}
+        if unknown := sorted(set(families) - known):
+            raise BadInput(f"{which} has no family {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        return tuple(name for name in parts[which] if not families or task(name).family in families)
 
 
 def digest(train: Sequence[str], novel: Sequence[str]) -> str:
