@@ -105,9 +105,23 @@ class Stored(Learning):
 class Match(Stored):
     """Learn to point at the next contact in the robot's own view: which object is the demonstrated one."""
 
+    text_dropout: float = 0.5
+    """How often there is no instruction: the video alone must be enough."""
+    one_view: float = 0.3
+    """How often only one view of a demonstration is shown, of those that have more."""
+
     def run(self) -> None:
         """Train and export."""
-        learn(self, "match", self.samples, weights=self.weights, validation=self.validation, vae=self.vae)
+        draw = {"text_dropout": self.text_dropout, "one_view": self.one_view}
+        learn(
+            self,
+            "match",
+            self.samples,
+            weights=self.weights,
+            validation=self.validation,
+            vae=self.vae,
+            draw=draw,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +134,18 @@ class Policy(Stored):
     """How often there is no demonstration."""
     text_dropout: float = 0.0
     """How often there is a demonstration but no instruction."""
+    one_view: float = 0.3
+    """How often only one view of a demonstration is shown, of those that have more."""
     decisions: Annotated[float | None, arg(metavar="SHARE")] = None
     """Share of samples drawn from decision points."""
 
     def run(self) -> None:
         """Train and export."""
-        draw: dict[str, float] = {"demo_dropout": self.demo_dropout, "text_dropout": self.text_dropout}
+        draw: dict[str, float] = {
+            "demo_dropout": self.demo_dropout,
+            "text_dropout": self.text_dropout,
+            "one_view": self.one_view,
+        }
         if self.decisions is not None:
             draw["decisions"] = self.decisions
         stage: Literal["1", "2"] = "1" if self.stage == 1 else "2"
