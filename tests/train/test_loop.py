@@ -15,9 +15,12 @@ import pytest
 import torch
 
 from hostbot.train import checkpoint
+from hostbot.train.compiled import compile_checked
 from hostbot.train.config import OptimConfig, TrainConfig
 from hostbot.train.contract import Hooks
+from hostbot.train.distributed import World
 from hostbot.train.log import read_log
+from hostbot.train.muon import StackedMuon
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
 from tests.train import toy
@@ -252,6 +255,52 @@ def test_muon_takes_the_blocks_matrices_and_resumes(store, tmp_path):
     names = state_of(tmp_path / "whole")
     assert "optim/momentum_buffer/model.video.blocks.0.qkvg.weight" in names
     assert "optim/exp_avg/model.video.patch_in.weight" in names
+
+
+def test_matrices_orthogonalised_together_step_as_one_by_one():
+    g = torch.Generator().manual_seed(0)
+    shapes = [(24, 8), (8, 24), (24, 8), (16, 16), (8, 24)]
+    start = [torch.randn(shape, generator=g) for shape in shapes]
+    ends = []
+    for kind in (torch.optim.Muon, StackedMuon):
+        g.manual_seed(1)
+        parameters = [torch.nn.Parameter(matrix.clone()) for matrix in start]
+        optimiser = kind(parameters, lr=0.02, weight_decay=0.01, momentum=0.95)
+        for _ in range(3):
+            for parameter in parameters:
+                parameter.grad = torch.randn(parameter.shape, generator=g)
+            optimiser.step()
+        ends.append(([p.detach() for p in parameters], optimiser.state_dict()["state"]))
+    for one, other, begun in zip(ends[0][0], ends[1][0], start, strict=True):
+        assert (other - one).norm() < 0.02 * (one - begun).norm()  # bfloat16, in another order
+    for key, state in ends[0][1].items():
+        torch.testing.assert_close(ends[1][1][key]["momentum_buffer"], state["momentum_buffer"])
+
+
+def test_fused_layers_are_used_only_if_their_gradients_agree(store, monkeypatch):
+    stage, world = toy.make_stage(store), World(mode="single", rank=0, size=1, device=torch.device("cpu"))
+    model, said = stage.module.model, []
+    plain = model.joint_layer
+    monkeypatch.setattr(model, "compile_layers", lambda: setattr(model, "joint_layer", _halved(plain)))
+    assert compile_checked(stage, toy.CONFIG, world, said.append) > 0.05
+    assert model.joint_layer is plain
+    assert "training goes on without them" in said[0]
+    fused = lambda *args: plain(*args)  # noqa: E731
+    monkeypatch.setattr(model, "compile_layers", lambda: setattr(model, "joint_layer", fused))
+    assert compile_checked(stage, toy.CONFIG, world, said.append) < 1e-5
+    assert model.joint_layer is fused
+    assert len(said) == 1
+    assert all(parameter.grad is None for parameter in stage.module.parameters())
+
+
+def _halved(layer):
+    """A layer with the right values and half of one gradient."""
+
+    def call(*args):
+        demo, *rest = layer(*args)
+        return (0.5 * demo + 0.5 * demo.detach(), *rest)
+
+    return call
 
 
 def test_wrong_sizes_are_refused():

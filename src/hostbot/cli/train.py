@@ -67,6 +67,8 @@ class Vae(Loop):
     """Datasets, robot and human."""
     clips: int = 20_000
     """Clips drawn from them, kept in OUT/clips.npy."""
+    source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
+    """Start from this VAE instead of from nothing."""
 
     def run(self) -> None:
         """Collect, train, export."""
@@ -81,6 +83,7 @@ class Vae(Loop):
             size=tiny().data.image_size,
             fingerprints=tuple(map(fingerprint, sources)),
             clips=self.clips,
+            source="" if self.source is None else str(self.source.resolve()),
         )
         with shown("training the VAE", config.train.steps) as hooks:
             outcome, folder = train_vae(config, sources, run_options(self, hooks))

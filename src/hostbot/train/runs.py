@@ -19,6 +19,7 @@ from hostbot.model.vae import LatentCodec, load_vae
 from hostbot.policy.bundle import PolicySpec, find_text_encoder
 from hostbot.policy.policy import Policy as Acting
 from hostbot.train.checkpoint import steps_of
+from hostbot.train.compiled import compile_checked
 from hostbot.train.config import Mode, TrainConfig
 from hostbot.train.contract import Hooks, Outcome
 from hostbot.train.distributed import World, distribute, joined
@@ -154,7 +155,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=seed, check=check)
         call = distribute(policy, policy.model, world, config.train.precision == "bfloat16")
         if config.train.compile and world.device.type == "cuda":
-            _compile(policy.model, world)
+            compile_checked(stage, config.train, world, options.hooks.on_warning)
         trainer = Trainer(
             stage=stage,
             config=config.train,
@@ -199,13 +200,6 @@ def _acting(model: HostModel, spec: PolicySpec, store: Store, codec: LatentCodec
     copy.load_state_dict({n: p.detach() for n, p in model.named_parameters()})
     words = find_text_encoder(spec, model.config, store.folder)
     return Acting(copy, codec, words, spec, store.info.statistics)
-
-
-def _compile(model: HostModel, world: World) -> None:
-    """Layouts differ in their views and in whether there is a demonstration: each is compiled once."""
-    torch._dynamo.config.recompile_limit = 64
-    if world.mode in ("single", "ddp"):
-        model.compile_layers()
 
 
 def _codec(options: RunOptions, store: Store, world: World) -> LatentCodec | None:

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hostbot.data.batches import generator_for
 from hostbot.data.clips import collect_clips
-from hostbot.model.vae import calibrate, tiny_vae
+from hostbot.model.vae import calibrate, load_vae, tiny_vae
 from hostbot.train.config import TrainConfig
 from hostbot.train.contract import Outcome
 from hostbot.train.distributed import World, joined
@@ -113,6 +113,8 @@ class VaeRun:
     strides: tuple[int, int] = (1, 8)
     """Frames between two of a clip; each clip draws its own."""
     kl: float = 1e-6
+    source: str = ""
+    """A VAE of the same shape to go on from; empty: drawn from the seed."""
 
 
 def train_vae(
@@ -128,7 +130,8 @@ def train_vae(
             raise BadInput(f"a VAE this small is not sharded: use --mode ddp, not {world.mode}")
         clips = _clips(config, sources, options.out, world, tick)
         torch.manual_seed(config.train.seed)
-        module = VaeLoss(tiny_vae(), config.kl).to(world.device)
+        vae = load_vae(Path(config.source)) if config.source else tiny_vae()
+        module = VaeLoss(vae.train(), config.kl).to(world.device)
         stage = VaeStage(
             module=module,
             clips=clips[config.held_out :],
