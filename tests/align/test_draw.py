@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hostbot.align.cache import CacheConfig, build_cache
+from hostbot.align.cache import CacheConfig, FrameCache, build_cache
 from hostbot.align.draw import DrawConfig, Pairs, stratified
 from hostbot.align.encoders import whole_clips
 from hostbot.align.look import Look, LookConfig, applied, draw_look
@@ -60,16 +60,33 @@ def test_frames_held_on_a_device_are_the_same(tmp_path):
     steps = np.array([3, 0, 7])
     before = cache.read(2, steps)
     cache.hold(torch.device("cpu"))
-    (cache.folder / "frames.npy").unlink()
     cache._map = cache._map[:0]
     assert torch.equal(cache.read(2, steps), before)
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_whole_episodes_are_read_at_once_with_their_last_frame_held(tmp_path, held):
+    cache = build_cache(FilmSource("robot", views=("a", "b")), tmp_path, CONFIG)
+    if held:
+        cache.hold(torch.device("cpu"))
+    episodes, views = np.array([4, 1]), np.array([[1, 0, 1], [0, 0, 1]])
+    found = cache.padded(episodes, 12, views)
+    for place, episode in enumerate(episodes):
+        whole = cache.whole(episode)
+        rows = np.minimum(np.arange(12), len(whole) - 1)
+        assert torch.equal(found[place], whole[rows][:, views[place].tolist()])
+
+
+def test_a_cache_refuses_frames_that_are_not_its_episodes():
+    with pytest.raises(BadInput, match=r"5 frames of 1 views, got \[4, 1\]"):
+        FrameCache("robot", ("a",), np.array([2, 3]), np.zeros((4, 1, 8, 8, 3), np.uint8))
+
+
 def test_another_dataset_or_size_gets_a_cache_of_its_own(tmp_path):
-    one = build_cache(FilmSource("robot"), tmp_path, CONFIG)
-    other = build_cache(FilmSource("robot", seed=5), tmp_path, CONFIG)
-    smaller = build_cache(FilmSource("robot"), tmp_path, CacheConfig(size=8, max_frames=10))
-    assert len({one.folder, other.folder, smaller.folder}) == 3
+    build_cache(FilmSource("robot"), tmp_path, CONFIG)
+    build_cache(FilmSource("robot", seed=5), tmp_path, CONFIG)
+    build_cache(FilmSource("robot"), tmp_path, CacheConfig(size=8, max_frames=10))
+    assert len(list(tmp_path.glob("*/frames.npy"))) == 3
 
 
 def test_a_dataset_without_video_is_refused(tmp_path):

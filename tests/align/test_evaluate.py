@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
+from hostbot.align.company import STEPS, Company, kept_steps, margin
 from hostbot.align.confidence import auroc, confidence, features, fit
 from hostbot.align.evaluate import (
     PairScores,
@@ -183,3 +184,33 @@ def test_an_evaluation_ranks_a_seeing_aligner_above_the_clock_and_a_blind_one_be
     assert figures["phase_r2"] > figures["phase_r2_clock"]
     assert blind.figures()["auroc_wrong_task"] == 0.5
     assert blind.figures()["event_error"]["mean"] > figures["event_error"]["mean"]
+
+
+def test_margin_is_closeness_beyond_the_nearest_company_of_the_other_kind():
+    axes = np.eye(8, dtype=np.float32)
+    demo, robot = axes[[0, 1]], axes[[0, 1, 2]]
+    near = np.float32([0.9] * 5 + [0.1])[:, None, None]
+    company = Company(robots=near * axes[[0, 1]][None], demos=np.tile(axes[[7]], (6, 2, 1)))
+    # Both demo steps are found in the robot, two robot steps of three in the demo; the five nearest robots are at 0.9.
+    assert margin(demo, robot, company) == pytest.approx(0.5 * ((1 - 0.9) + (2 / 3 - 0)))
+    left = company.only(np.arange(6) == 5)
+    assert margin(demo, robot, left) == pytest.approx(0.5 * ((1 - 0.1) + (2 / 3 - 0)))
+    assert features(demo, robot, _found(), company)[3] == pytest.approx(margin(demo, robot, company))
+    with pytest.raises(BadInput, match="as many demos as robots"):
+        Company(robots=company.robots, demos=company.demos[:2])
+
+
+def test_company_keeps_both_ends_of_a_video():
+    video = np.arange(40, dtype=np.float32)[:, None]
+    assert kept_steps(video)[[0, -1], 0].tolist() == [0, 39]
+    assert kept_steps(video[:3]).shape == (STEPS, 1)
+
+
+def _found():
+    return Correspondence(
+        robot_to_demo=np.array([0, 1, 1]),
+        demo_to_robot=np.array([0, 1]),
+        robot_confidence=np.ones(3),
+        demo_confidence=np.ones(2),
+        cost=0.0,
+    )

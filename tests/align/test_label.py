@@ -9,6 +9,8 @@ import torch
 
 from hostbot.align.aligner import Aligner, AlignerConfig, Alignment, load_aligner, save_aligner
 from hostbot.align.calibrate import calibrate
+from hostbot.align.company import STEPS, kept_steps
+from hostbot.align.confidence import FEATURES
 from hostbot.align.draw import Pairs
 from hostbot.align.label import LabelConfig, label, parts_of_shard, reason_against
 from hostbot.align.labels import Labels, summary
@@ -257,6 +259,28 @@ def test_calibration_learns_from_pairs_that_are_not_augmented(aligner, tmp_path)
     pairs = make_pairs(tmp_path)
     found = calibrate(aligner, pairs, num=12)
     assert found is not None
-    assert np.isfinite([*found.weights, found.bias]).all()
+    assert found.company is None
+    assert np.isfinite([*found.calibration.weights, found.calibration.bias]).all()
     one_task = Pairs(pairs.caches, dict(list(pairs.tasks.items())[:1]), pairs.config, 0)
     assert calibrate(aligner, one_task, num=4) is None
+
+
+def test_enough_tasks_keep_company_and_the_weights_carry_it(aligner, tmp_path):
+    pairs = make_pairs(tmp_path, num_tasks=9)
+    found = calibrate(aligner, pairs, num=18)
+    assert found is not None
+    assert found.company is not None
+    assert found.company.demos.shape == found.company.robots.shape == (9, STEPS, 16)
+    assert len(found.calibration.weights) == len(FEATURES)
+    whole = found.of(aligner)
+    save_aligner(whole.encoder, whole.config, tmp_path / "align.json", company=whole.company)
+    back = load_aligner(tmp_path / "align.json")
+    assert back.company is not None
+    np.testing.assert_allclose(back.company.demos, found.company.demos, atol=1e-3)
+    np.testing.assert_allclose(back.company.robots, found.company.robots, atol=1e-3)
+    demo, robot = (kept_steps(videos[0]) for videos in (found.company.demos, found.company.robots))
+    assert back.align(demo, robot).confidence == pytest.approx(whole.align(demo, robot).confidence, abs=0.02)
+    assert len({aligner.identity, whole.identity}) == 2
+    alone = Aligner(whole.encoder, whole.config)
+    with pytest.raises(BadInput, match="calibration of 4 features was given 3"):
+        alone.align(demo, robot)

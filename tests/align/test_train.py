@@ -186,8 +186,8 @@ def test_training_aligns_new_videos_far_better_than_the_clock(tmp_path):
     reports = list(trainer.run())
     assert reports[-1].collapse.sentence == ""
     encoder = AlignerConfig(encoder=ENCODER, max_steps=64)
-    calibration = calibrate(Aligner(trainer.encoder, encoder), trainer.pairs, 40)
-    aligner = Aligner(trainer.encoder, dataclasses.replace(encoder, calibration=calibration))
+    aligner = Aligner(trainer.encoder, encoder)
+    aligner = calibrate(aligner, trainer.pairs, 40).of(aligner)
     robot = FilmSource(
         "robot", views=("left_wrist", "right_wrist", "third_person"), seed=100, lengths=(20, 30)
     )

@@ -1,6 +1,7 @@
 """A trained alignment module: videos in, embeddings and correspondences out; and its two files.
 
-``align.json`` says what the encoder is, ``align.safetensors`` holds its weights. The small ones ship with the package.
+``align.json`` says what the encoder is, ``align.safetensors`` holds its weights and, where there is any, company: a few
+steps of videos of other tasks. The small ones ship with the package.
 
 Legend: T demo steps, N robot steps, K steps, d embedding width.
 """
@@ -23,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hostbot.align.checkpoint import sync
+from hostbot.align.company import Company
 from hostbot.align.confidence import Calibration, confidence, features
 from hostbot.align.cost import MatchConfig
 from hostbot.align.distributed import whole
@@ -36,6 +38,7 @@ from hostbot.types import BadInput, Correspondence, Frames
 SHIPPED = Path(__file__).parent.parent / "weights" / "align.json"
 BACKBONE = "backbone"
 _FORMAT = 1
+_COMPANY = "company."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +75,14 @@ class Aligner:
     """An encoder at work."""
 
     def __init__(
-        self, encoder: FrameEncoder, config: AlignerConfig, device: torch.device | str = "cpu"
+        self,
+        encoder: FrameEncoder,
+        config: AlignerConfig,
+        device: torch.device | str = "cpu",
+        company: Company | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self.encoder, self.config = encoder.to(self.device).eval(), config
+        self.encoder, self.config, self.company = encoder.to(self.device).eval(), config, company
 
     @property
     def size(self) -> int:
@@ -89,6 +96,8 @@ class Aligner:
         for name, tensor in sorted(self.encoder.state_dict().items()):
             head = tensor.detach().flatten()[:4096].float().cpu().numpy()
             digest.update(f"{name}{tuple(tensor.shape)}".encode() + head.tobytes())
+        for videos in () if self.company is None else (self.company.demos, self.company.robots):
+            digest.update(np.ascontiguousarray(videos, np.float32).tobytes())
         return digest.hexdigest()[:16]
 
     @torch.no_grad()  # sharded modules do not take to inference mode
@@ -108,9 +117,8 @@ class Aligner:
     def align(self, demo: Float32[np.ndarray, "T d"], robot: Float32[np.ndarray, "N d"]) -> Alignment:
         """The correspondence of two embedded videos, eq:alignment_map, and the confidence in it."""
         found = correspondence(torch.from_numpy(demo), torch.from_numpy(robot), self.config.match)
-        return Alignment(
-            found=found, confidence=confidence(features(demo, robot, found), self.config.calibration)
-        )
+        values = features(demo, robot, found, self.company)
+        return Alignment(found=found, confidence=confidence(values, self.config.calibration))
 
 
 def save_aligner(
@@ -119,6 +127,7 @@ def save_aligner(
     path: Path,
     notes: Mapping[str, Any] | None = None,
     *,
+    company: Company | None = None,
     writes: bool = True,
 ) -> None:
     """Write ``path`` (a .json file) and the weights beside it, in half precision, each aside and then in place.
@@ -129,6 +138,8 @@ def save_aligner(
     tensors = {n: whole(p).detach().cpu().to(kind).contiguous() for n, p in encoder.state_dict().items()}
     if not writes:
         return
+    if company is not None:
+        tensors |= {_COMPANY + k: torch.from_numpy(v).half().contiguous() for k, v in vars(company).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = path.with_suffix(".safetensors")
     aside = weights.with_name(f".{weights.name}.{os.getpid()}.tmp")
@@ -171,10 +182,10 @@ def load_aligner(path: Path | None = None, device: torch.device | str = "cpu") -
         raise BadInput(f"{path} holds no alignment weights of format {_FORMAT}; train them again")
     config = from_dict(AlignerConfig, saved["config"], str(path))
     encoder = build_encoder(_found(config.encoder, path.parent), pretrained=False)
-    _read_weights(encoder, path.with_suffix(".safetensors"), int(saved["bytes"]))
+    company = _read_weights(encoder, path.with_suffix(".safetensors"), int(saved["bytes"]))
     if isinstance(encoder, QwenFrameEncoder):
         encoder.model.to(torch.bfloat16)  # as it was trained and saved; the projection stays in float32
-    return Aligner(encoder, config, device)
+    return Aligner(encoder, config, device, company)
 
 
 def _found(config: SmallConfig | QwenConfig, folder: Path) -> SmallConfig | QwenConfig:
@@ -185,14 +196,16 @@ def _found(config: SmallConfig | QwenConfig, folder: Path) -> SmallConfig | Qwen
     return config
 
 
-def _read_weights(encoder: FrameEncoder, path: Path, size: int) -> None:
+def _read_weights(encoder: FrameEncoder, path: Path, size: int) -> Company | None:
+    """Into the encoder; the company that came with them is given back."""
     found = path.stat().st_size if path.is_file() else 0
     if found != size:
         raise BadInput(f"{path} has {found} bytes, not the {size} it was saved with; restore it from a copy")
     wanted = encoder.state_dict()
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
-            if odd := sorted(set(file.keys()) ^ set(wanted)):
+            extra = {name for name in file.keys() if name.startswith(_COMPANY)}  # noqa: SIM118  no mapping
+            if odd := sorted(set(file.keys()) - extra ^ set(wanted)):
                 raise BadInput(
                     f"{path} does not hold this encoder's weights; they differ at {', '.join(odd[:3])}"
                 )
@@ -201,5 +214,9 @@ def _read_weights(encoder: FrameEncoder, path: Path, size: int) -> None:
                 if tensor.shape != parameter.shape:
                     raise BadInput(f"{name} is {tuple(tensor.shape)} in {path}, not {tuple(parameter.shape)}")
                 parameter.copy_(tensor)
+            if not extra:
+                return None
+            videos = {k.removeprefix(_COMPANY): file.get_tensor(k).float().numpy() for k in extra}
+            return Company(demos=videos["demos"], robots=videos["robots"])
     except SafetensorError as error:
         raise BadInput(f"{path} is damaged: {error}; restore it from a copy") from None

@@ -41,12 +41,19 @@ class FrameCache:
     """The frames of a dataset, by episode: from the map, or from a device that holds them all."""
 
     def __init__(
-        self, folder: Path, name: str, views: tuple[str, ...], lengths: Int[np.ndarray, " E"]
+        self,
+        name: str,
+        views: tuple[str, ...],
+        lengths: Int[np.ndarray, " E"],
+        frames: UInt8[np.ndarray, "F V s s 3"],
     ) -> None:
-        self.folder, self.name, self.views = folder, name, views
-        self.lengths = lengths
+        if len(frames) != lengths.sum() or frames.shape[1] != len(views):
+            raise BadInput(
+                f"{name} has {lengths.sum()} frames of {len(views)} views, got {list(frames.shape[:2])}"
+            )
+        self.name, self.views, self.lengths = name, views, lengths
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
-        self._map = np.load(folder / "frames.npy", mmap_mode="r", allow_pickle=False)
+        self._map = frames
         self._held: UInt8[Tensor, "F V s s 3"] | None = None
 
     def __len__(self) -> int:
@@ -84,6 +91,19 @@ class FrameCache:
             return self._held[torch.from_numpy(rows).to(self._held.device)]
         return torch.from_numpy(self._map[rows])
 
+    def padded(
+        self, episodes: Int[np.ndarray, " B"], num: int, views: Int[np.ndarray, "B v"]
+    ) -> UInt8[Tensor, "B num v s s 3"]:
+        """Some views of whole episodes, the last frame of a shorter one held: one gather on a device."""
+        rows = self._starts[episodes][:, None] + np.minimum(
+            np.arange(num), self.lengths[episodes][:, None] - 1
+        )
+        if self._held is None:
+            return torch.from_numpy(self._map[rows[:, :, None], views[:, None]])
+        device = self._held.device
+        at, which = (torch.from_numpy(x).to(device) for x in (rows, views))
+        return self._held[at[:, :, None], which[:, None]]
+
 
 def fingerprint(source: EpisodeSource, config: object) -> str:
     """Names a dataset's content and what is made of it: episodes, lengths, tasks, views, rate, settings."""
@@ -120,7 +140,8 @@ def build_cache(
                 frames.flush()
                 write_json(folder / "cache.json", {"format": 1, "digest": digest, "done": episode + 1})
             tick(1)
-    return FrameCache(folder, source.name, source.views, lengths)
+    kept = np.load(folder / "frames.npy", mmap_mode="r", allow_pickle=False)
+    return FrameCache(source.name, source.views, lengths, kept)
 
 
 def _decode(source: EpisodeSource, episode: int, steps: Int[np.ndarray, " T"], into: np.ndarray) -> None:

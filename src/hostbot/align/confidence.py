@@ -1,7 +1,8 @@
 """How sure an alignment is that two videos show the same task, in the same direction, as one number in [0, 1].
 
 The path cost alone cannot tell: it is normalised over the demonstration's frames, so that a wrong task is matched at
-ease as long as its frames differ from each other. What tells is how close matched frames are on the sphere.
+ease as long as its frames differ from each other. What tells is how close matched frames are on the sphere, and how
+much closer than to the company that trained weights keep.
 
 Legend: T demo steps, N robot steps, d embedding width.
 """
@@ -14,56 +15,67 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from hostbot.align.company import Company, margin
 from hostbot.types import BadInput, Correspondence
 
-FEATURES = ("closeness", "path cost", "sharpness")
+FEATURES = ("closeness", "path cost", "sharpness", "margin")
+"""The last where the weights have company."""
 
 
 def features(
-    demo: Float[np.ndarray, "T d"], robot: Float[np.ndarray, "N d"], found: Correspondence
-) -> Float[np.ndarray, " 3"]:
-    """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence."""
+    demo: Float[np.ndarray, "T d"],
+    robot: Float[np.ndarray, "N d"],
+    found: Correspondence,
+    company: Company | None = None,
+) -> Float[np.ndarray, " f"]:
+    """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence, margin over company."""
     there = (robot * demo[found.robot_to_demo]).sum(1).mean()
     back = (demo * robot[found.demo_to_robot]).sum(1).mean()
     sharpness = 0.5 * (found.robot_confidence.mean() + found.demo_confidence.mean())
-    return np.array([0.5 * (there + back), found.cost, sharpness])
+    values = [0.5 * (there + back), found.cost, sharpness]
+    return np.array(values if company is None else [*values, margin(demo, robot, company)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """A logistic curve over the features, fitted on pairs known to be of one task or not."""
 
-    weights: tuple[float, float, float]
+    weights: tuple[float, ...]
     bias: float
 
-    def probability(self, values: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n"]:
+    def probability(self, values: Float[np.ndarray, "*n f"]) -> Float[np.ndarray, "*n"]:
         """That a pair shows one task."""
+        if values.shape[-1] != len(self.weights):
+            raise BadInput(
+                f"a calibration of {len(self.weights)} features was given {values.shape[-1]}; company and "
+                "calibration belong together, make both with `hostbot align train`"
+            )
         return 1 / (1 + np.exp(-np.clip(values @ np.array(self.weights) + self.bias, -60, 60)))
 
 
-def confidence(values: Float[np.ndarray, " 3"], calibration: Calibration | None) -> float:
+def confidence(values: Float[np.ndarray, " f"], calibration: Calibration | None) -> float:
     """Of one pair: calibrated where weights came with a calibration, else the closeness itself."""
     if calibration is None:
         return float(np.clip(values[0], 0, 1))
     return float(calibration.probability(values))
 
 
-def fit(values: Float[np.ndarray, "n 3"], same: Bool[np.ndarray, " n"], ridge: float = 1e-2) -> Calibration:
+def fit(values: Float[np.ndarray, "n f"], same: Bool[np.ndarray, " n"], ridge: float = 1e-2) -> Calibration:
     """Logistic regression by Newton's steps on standardised features; both kinds must be there."""
     if same.all() or not same.any():
         raise BadInput("a calibration needs pairs of one task and of different tasks")
     mean, std = values.mean(0), values.std(0) + 1e-9
     x = np.concatenate([(values - mean) / std, np.ones((len(values), 1))], 1)
-    w = np.zeros(4)
-    penalty = ridge * np.diag([1.0, 1.0, 1.0, 0.0])
+    num = values.shape[1]
+    w = np.zeros(num + 1)
+    penalty = ridge * np.diag([1.0] * num + [0.0])
     for _ in range(50):
         p = 1 / (1 + np.exp(-np.clip(x @ w, -60, 60)))
         gradient = x.T @ (p - same) / len(x) + penalty @ w
-        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(x) + penalty + 1e-9 * np.eye(4)
+        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(x) + penalty + 1e-9 * np.eye(num + 1)
         w = w - np.linalg.solve(hessian, gradient)
-    scaled = w[:3] / std
-    first, second, third = (float(v) for v in scaled)
-    return Calibration(weights=(first, second, third), bias=float(w[3] - (scaled * mean).sum()))
+    scaled = w[:-1] / std
+    return Calibration(weights=tuple(map(float, scaled)), bias=float(w[-1] - (scaled * mean).sum()))
 
 
 def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:

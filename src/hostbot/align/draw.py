@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hostbot.align.cache import FrameCache
@@ -144,15 +144,14 @@ class Pairs:
 
     def load(self, clips: Sequence[Clip], tasks: Int[Tensor, " B"]) -> Batch:
         """The clips' whole videos, padded to the longest and to the most views."""
-        read = [self.caches[c.body].whole(c.episode)[:, list(c.views)] for c in clips]
-        num_frames, num_views = max(len(r) for r in read), max(r.shape[1] for r in read)
-        frames = read[0].new_zeros(len(clips), num_frames, num_views, *read[0].shape[2:])
+        lengths = [int(self.caches[c.body].lengths[c.episode]) for c in clips]
+        num_frames, num_views = max(lengths), max(len(c.views) for c in clips)
+        frames = self._frames(clips, num_frames, num_views)
         present, riding, second = torch.zeros(3, len(clips), num_views, dtype=torch.bool)
         picked = torch.zeros(len(clips), max(len(c.steps) for c in clips), dtype=torch.int64)
         looks = torch.tensor(astuple(Look())).repeat(len(clips), num_views, 1)
-        for place, (clip, pixels) in enumerate(zip(clips, read, strict=True)):
+        for place, clip in enumerate(clips):
             views, names = len(clip.views), self.caches[clip.body].views
-            frames[place, : len(pixels), :views] = pixels
             present[place, :views] = True
             riding[place, :views] = torch.tensor([on_hand(names[v]) for v in clip.views])
             second[place, :views] = torch.tensor(clip.second)
@@ -162,11 +161,26 @@ class Pairs:
             frames=frames,
             present=present,
             riding=riding,
-            lengths=torch.tensor([len(r) for r in read]),
+            lengths=torch.tensor(lengths),
             picked=picked,
             num_picked=torch.tensor([len(c.steps) for c in clips]),
         )
         return Batch(clips=loaded, second=second, looks=looks, tasks=tasks)
+
+    def _frames(self, clips: Sequence[Clip], num_frames: int, num_views: int) -> UInt8[Tensor, "B F V s s 3"]:
+        """All frames, one reading a body; what is padded repeats a last frame and a first view."""
+        found: Tensor | None = None
+        for body in sorted({clip.body for clip in clips}):
+            places = [place for place, clip in enumerate(clips) if clip.body == body]
+            ours = [clips[place] for place in places]
+            views = np.array([[*c.views, *c.views[:1] * (num_views - len(c.views))] for c in ours])
+            read = self.caches[body].padded(np.array([c.episode for c in ours]), num_frames, views)
+            if len(ours) == len(clips):
+                return read
+            found = read.new_empty(len(clips), *read.shape[1:]) if found is None else found
+            found[torch.tensor(places, device=read.device)] = read
+        assert found is not None
+        return found
 
 
 def stratified(length: int, max_steps: int, rng: np.random.Generator) -> Int[np.ndarray, " T"]:

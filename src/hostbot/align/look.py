@@ -1,6 +1,6 @@
 """How a view of a training clip is changed: mirrored, cropped, recoloured, alike in all its frames.
 
-Legend: B clips, F frames, V views.
+Legend: B clips, F frames, V views, M pictures.
 The paper names flip, brightness and contrast; crop and tint are ours.
 """
 
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from hostbot.align.cost import valid
 from hostbot.align.encoders import Clips
 from hostbot.types import BadInput
 
@@ -57,6 +58,8 @@ class Look:
 
 
 WIDTH = len(astuple(Look()))
+_AT_ONCE = 4096
+"""Pictures that are changed in one go."""
 
 
 def draw_look(config: LookConfig, rng: np.random.Generator) -> Look:
@@ -73,27 +76,22 @@ def draw_look(config: LookConfig, rng: np.random.Generator) -> Look:
 
 
 def applied(clips: Clips, looks: Float[Tensor, "B V look"]) -> Clips:
-    """Every view with a look of its own; clip by clip, so that long videos of floats never lie side by side."""
+    """Every view with a look of its own; so many pictures at once that floats of long videos never lie side by side."""
     frames = clips.frames.clone()
-    for clip, num_frames in enumerate(clips.lengths.tolist()):
-        num_views = int(clips.present[clip].sum())
-        frames[clip, :num_frames, :num_views] = _changed(
-            frames[clip, :num_frames, :num_views], looks[clip, :num_views]
-        )
+    inside = valid(clips.lengths, frames.shape[1])
+    for part in (inside[:, :, None] & clips.present[:, None]).nonzero().split(_AT_ONCE):
+        clip, frame, view = part.unbind(1)
+        frames[clip, frame, view] = _changed(frames[clip, frame, view], looks[clip, view])
     return replace(clips, frames=frames)
 
 
-def _changed(
-    frames: UInt8[Tensor, "F V h w 3"], looks: Float[Tensor, "V look"]
-) -> UInt8[Tensor, "F V h w 3"]:
-    num_frames, num_views, height, width = frames.shape[:4]
+def _changed(pictures: UInt8[Tensor, "M h w 3"], looks: Float[Tensor, "M look"]) -> UInt8[Tensor, "M h w 3"]:
     gain, shift, mirror, scale, centre = looks.split([3, 1, 1, 1, 2], 1)
-    shown = torch.zeros(num_views, 2, 3, device=looks.device)
+    shown = torch.zeros(len(looks), 2, 3, device=looks.device)
     shown[:, 0, 0], shown[:, 1, 1], shown[:, :, 2] = (scale * mirror)[:, 0], scale[:, 0], centre
-    grid = F.affine_grid(shown, [num_views, 3, height, width], align_corners=False)
-    pixels = frames.permute(1, 0, 4, 2, 3).reshape(num_views, num_frames * 3, height, width).float()
+    pixels = pictures.permute(0, 3, 1, 2).float()
+    grid = F.affine_grid(shown, list(pixels.shape), align_corners=False)
     moved = F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
-    moved = moved.view(num_views, num_frames, 3, height, width)
     # Contrast is about mid grey: gain (x - 1/2) + 1/2 + shift, of values up to 255.
-    light = gain[:, None, :, None, None] * (moved - 127.5) + (127.5 + 255 * shift)[:, None, :, None, None]
-    return light.clamp(0, 255).round().to(torch.uint8).permute(1, 0, 3, 4, 2)
+    light = gain[:, :, None, None] * (moved - 127.5) + (127.5 + 255 * shift)[:, :, None, None]
+    return light.clamp(0, 255).round().to(torch.uint8).permute(0, 2, 3, 1)

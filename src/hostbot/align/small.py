@@ -45,11 +45,17 @@ class SmallConfig:
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Each place of a map normalised over its channels, so that a picture's code is its own affair."""
+    """Each place of a map normalised over its channels, so that a picture's code is its own affair.
+
+    In the type of what comes in: autocast would turn every map into float32 and back, which costs more than it gives.
+    """
 
     def forward(self, x: Float[Tensor, "M c h w"]) -> Float[Tensor, "M c h w"]:
         """Normalise."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        with torch.autocast(x.device.type, enabled=False):
+            weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+            found = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, weight, bias, self.eps)
+        return found.permute(0, 3, 1, 2)
 
 
 class Residual(nn.Module):
@@ -99,7 +105,7 @@ class SmallFrameEncoder(FrameEncoder):
     def features(self, clips: Clips, places: Int[Tensor, "M 3"]) -> Float[Tensor, "M D"]:
         """Features of single pictures and their neighbours; a camera on a hand is told from one beside the scene."""
         seen = torch.cat([clips.pictures(places, offset) for offset in self.config.offsets], -1)
-        maps = self.trunk(seen.permute(0, 3, 1, 2).to(self.role.weight.dtype) / 255)
+        maps = self.trunk(seen.permute(0, 3, 1, 2).to(_kind(self.role.weight)) / 255)
         pooled = torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], 1).float()
         return F.gelu(self.squeeze(pooled + self.role(clips.riding[places[:, 0], places[:, 2]].long())))
 
@@ -116,6 +122,12 @@ class SmallFrameEncoder(FrameEncoder):
         by_view = by_view.index_put((clip, step, view), seen)
         pooled = pool_views(by_view, self.gate(by_view).squeeze(-1).float(), views)
         return F.gelu(self.mix(F.layer_norm(pooled, pooled.shape[-1:])))
+
+
+def _kind(weight: Tensor) -> torch.dtype:
+    """What the convolutions compute in: pictures go there at once, not by way of float32."""
+    device = weight.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
 def pool_views(

@@ -172,10 +172,13 @@ class Train:
             encoder=trainer.encoder.config,  # type: ignore[arg-type]
             match=trainer.config.loss.match,
         )
-        calibration = calibrate(Aligner(trainer.encoder, config, trainer.world.device), trainer.pairs)
-        config = AlignerConfig(encoder=config.encoder, match=config.match, calibration=calibration)
-        path = self.out / "align.json"
-        save_aligner(trainer.encoder, config, path, {"steps": trainer.step}, writes=trainer.world.leads)
+        aligner = Aligner(trainer.encoder, config, trainer.world.device)
+        calibrated = calibrate(aligner, trainer.pairs)
+        aligner = aligner if calibrated is None else calibrated.of(aligner)
+        path, notes = self.out / "align.json", {"steps": trainer.step}
+        save_aligner(
+            aligner.encoder, aligner.config, path, notes, company=aligner.company, writes=trainer.world.leads
+        )
         if trainer.world.leads:
             print(f"{path}: trained for {trainer.step} steps; try `hostbot align eval`")
 
