@@ -55,16 +55,21 @@ class Do:
         from hostbot.sim.catalogue import task
         from hostbot.sim.env import SimEnv
 
+        at = {"begun": time.time()}
         policy = load_policy(self.policy, self.device, self.dtype)
+        at["loaded"] = time.time()
         env = SimEnv(task(self.task))
         env.reset(seed=self.seed)
+        at["scene"] = time.time()
         with opened(self.memory, self.embedding, create=True) as memory:
             entry, found = self._entry(memory, env.pictures()["third_person"])
+            at["remembered"] = time.time()
             begin = time.perf_counter()
             skill = policy.acquire(memory.video(entry), entry.instruction)
         told: dict[str, object] = {"demonstration": entry.label, "found": found}
         told["acquire_s"] = round(time.perf_counter() - begin, 3)
-        told |= self._act(policy, skill, env)
+        at["acquired"] = time.time()
+        told |= self._act(policy, skill, env, at) | {"unix_s": at}
         env.close()
         if self.json:
             print_json(told)
@@ -86,7 +91,7 @@ class Do:
         video = self.video or _asked(explain(answer))
         return memory.add(video, self.instruction).entry, f"novel; learned from {video}"
 
-    def _act(self, policy: Policy, skill: Skill, env: SimEnv) -> dict[str, object]:
+    def _act(self, policy: Policy, skill: Skill, env: SimEnv, at: dict[str, float]) -> dict[str, object]:
         """Whole chunks, as in the paper, until the task is judged done or the time is over."""
         from hostbot.policy.execution import Pilot
 
@@ -94,7 +99,9 @@ class Do:
         limit, pictures = int(env.config.seconds * env.config.rate_hz), []
         with Pilot(lambda seen: policy.step(session, seen)) as pilot, progress("acting", limit) as tick:
             while env.frame < limit and not env.success:
-                env.advance(pilot.act(env.observe))
+                action = pilot.act(env.observe)
+                at.setdefault("first_action", time.time())
+                env.advance(action)
                 if self.out is not None:
                     pictures.append(env.render())
                 tick()
