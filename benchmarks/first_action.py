@@ -52,7 +52,7 @@ def phone_video(path: Path, task_name: str, seconds: float = 10.0, seed: int = 0
             tall = np.repeat(np.repeat(shown, 4, 0), 4, 1)  # 1080 x 1080, then a border above and below
             upright = np.full((1920, 1080, 3), 90, np.uint8)
             upright[420:1500] = tall
-            side = np.rot90(upright, 1).astype(np.float32) + grain[number % 4]
+            side = np.rot90(upright, -1).astype(np.float32) + grain[number % 4]
             frame = av.VideoFrame.from_ndarray(side.clip(0, 255).astype(np.uint8), format="rgb24")
             frame.pts, frame.time_base = int(ticks[number]), clock
             container.mux(stream.encode(frame))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,24 +93,24 @@ class Do:
         return memory.add(video, self.instruction).entry, f"novel; learned from {video}"
 
     def _act(self, policy: Policy, skill: Skill, env: SimEnv, at: dict[str, float]) -> dict[str, object]:
-        """Whole chunks, as in the paper, until the task is judged done or the time is over."""
-        from hostbot.policy.execution import Pilot
+        """Until the task is judged done or the time is over."""
+        from hostbot.bench.perform import perform
 
-        session, begin = policy.start(skill, self.seed), time.perf_counter()
-        limit, pictures = int(env.config.seconds * env.config.rate_hz), []
-        with Pilot(lambda seen: policy.step(session, seen)) as pilot, progress("acting", limit) as tick:
-            while env.frame < limit and not env.success:
-                action = pilot.act(env.observe)
-                at.setdefault("first_action", time.time())
-                env.advance(action)
-                if self.out is not None:
-                    pictures.append(env.render())
-                tick()
+        limit = int(env.config.seconds * env.config.rate_hz)
+        with progress("acting", limit) as tick:
+            done = perform(
+                policy,
+                skill,
+                env,
+                self.seed,
+                look=None if self.out is None else env.render,
+                watch=lambda frame, decision: tick(),
+            )
         if self.out is not None:
-            _film(self.out, pictures, env.config.rate_hz)
-        seconds = round(time.perf_counter() - begin, 1)
-        where = {} if session.window is None else {"progress": round(session.window.progress, 3)}
-        return {"success": env.success, "steps": env.frame, "seconds": seconds, **where}
+            _film(self.out, done.pictures, env.config.rate_hz)
+        at["first_action"] = done.first_action
+        where = {} if done.progress is None else {"progress": round(done.progress, 3)}
+        return {"success": done.success, "steps": done.steps, "seconds": round(done.seconds, 1), **where}
 
 
 def _asked(why: str) -> Path:
@@ -120,7 +121,7 @@ def _asked(why: str) -> Path:
     return Path(input("a video of it (path): ").strip()).expanduser()
 
 
-def _film(path: Path, pictures: list[Image], rate_hz: float) -> None:
+def _film(path: Path, pictures: Sequence[Image], rate_hz: float) -> None:
     from hostbot.video import VideoWriter
 
     with VideoWriter(path, pictures[0].shape[:2], rate_hz) as writer:
