@@ -195,12 +195,13 @@ def development(out: Path, seed: int, ways) -> None:
         memories = [open_memory(Path(folder) / str(n), embedder) for n in range(6)]
         for memory, order in zip(memories, draws, strict=True):
             remember(memory, order[:57], Path(folder))
-        for omega in (1.0, 0.9, 0.8, 0.7, 0.5):
+        for omega in (1.0, 0.9, 0.8, 0.7, 0.5, 0.0):
             rows = []
             for memory, order in zip(memories, draws, strict=True):
                 again = ask(memory, recurring(order[:57], ways), scene, omega)
                 new = ask(memory, novel(order[57:], ways, len(again)), scene, omega)
-                rows.append(summary(curve(again, new), Retrieval().delta))
+                top1 = float(np.mean([a.best == a.query.task.lower() for a in again]))
+                rows.append({**summary(curve(again, new), Retrieval().delta), "top1": top1})
             told[str(omega)] = {key: round(float(np.mean([row[key] for row in rows])), 4) for key in rows[0]}
             print(omega, told[str(omega)], flush=True)
     result = {"hardware": hardware(torch.device("cpu")), "commit": commit(), "seed": seed, "omega": told}

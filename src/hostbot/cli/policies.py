@@ -37,7 +37,8 @@ def one_thread(device: str) -> None:
     """Let a policy on the CPU compute in one thread, unless ``OMP_NUM_THREADS`` says otherwise.
 
     Its tensors are small, and threads that wait for each other by spinning stand still when anything else wants a
-    core: a cycle of the tiny policy took 0.5 s in one thread and 22 s in two on two cores that other work shared.
+    core: with two other processes on two cores a cycle of the tiny policy takes 1.5 s in one thread and 19 s in two
+    (benchmarks/crowded.py).
     """
     if device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         import torch
