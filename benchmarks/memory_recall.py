@@ -3,7 +3,7 @@
 Stored: the 50 novel tasks and the 7 mastered ones, each by a person's video and its first phrasing. Recurring queries:
 5 other phrasings (two of the task's own, three of phrasings/measured.json, which nothing was chosen with) × 4 scenes
 that the robot sees. Novel queries: as many of the other 222 training tasks, in their own scenes, all phrasings; most
-families have both kinds. ω and δ were chosen with ``--development``: training tasks alone, 57 stored, six times.
+families have both kinds. Weights were chosen, ω and δ kept, by ``--development``: training tasks alone, six memories.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def draw(path: Path, rows: dict[str, dict[str, list[float]]], delta: float) -> N
 
 
 def development(out: Path, seed: int, ways) -> None:
-    """Six memories of 57 training tasks each, the other 172 novel: what ω and δ were chosen with."""
+    """Six memories of 57 training tasks each, the other 172 novel: what the encoder was developed with."""
     embedder, scene, told = Once(Pair(PhraseVectors(), AlignedScenes(load_aligner()))), Pictures(), {}
     draws = [list(np.random.default_rng([seed, n]).permutation(split().train)) for n in range(6)]
     with tempfile.TemporaryDirectory() as folder:
