@@ -32,7 +32,9 @@ class Rehearsing:
         self.rss_mb: list[tuple[float, float]] = []
         # In a process of its own: among the clients' threads it would measure how long Python makes it wait.
         self._prober = subprocess.Popen(
-            [sys.executable, __file__, str(self.port), str(every_s)], stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, str(self.port), str(every_s), str(self.process.pid)],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.probed: list[list[float]] = []
         self._end = threading.Event()
@@ -76,11 +78,14 @@ class Rehearsing:
         }  # fmt: skip
 
     def health(self) -> dict[str, float]:
-        found, lag = np.array(self.probed).T
+        found, lag, queued = np.array(self.probed).T
+        slowest = int(found.argmax())
         return {
             "asked": len(found), "p50_ms": round(float(np.median(found)), 2),
             "p99_ms": round(float(np.quantile(found, 0.99)), 2), "largest_ms": round(float(found.max()), 2),
             "over_100_ms": int((found > 100).sum()),
+            "slowest_waited_for_a_core_ms": round(float(queued[slowest]), 2),
+            "largest_ms_besides_waiting_for_a_core": round(float((found - queued).max()), 2),
             "a_sleep_overshoots_by_at_most_ms": round(float(lag.max()), 2), "load_average": os.getloadavg()[2],
         }  # fmt: skip
 
@@ -91,19 +96,25 @@ def observation(number: float, size: int, rng: np.random.Generator) -> dict[str,
     return {"state": state, "images": dict.fromkeys(VIEWS, picture), "prompt": f"task {int(number) % 7}"}
 
 
-def probe(port: int, every_s: float) -> None:
-    """Ask for health for ever, and print how long each answer took in milliseconds."""
+def waited(pid: int) -> float:
+    """Milliseconds that the server's event loop was ready to run and no core was free, since it began."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e6
+
+
+def probe(port: int, every_s: float, pid: int) -> None:
+    """Ask for health for ever; print in ms each answer's time, how late a sleep is, how long the server had no core."""
     while True:
         mark = time.perf_counter()
         time.sleep(every_s)
         lag = time.perf_counter() - mark - every_s  # what the machine alone makes anybody wait
-        mark = time.perf_counter()
+        before, mark = waited(pid), time.perf_counter()
         line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         line.request("GET", "/healthz")
         assert line.getresponse().status == 200
+        spent = 1e3 * (time.perf_counter() - mark)
         line.close()
-        print(1e3 * (time.perf_counter() - mark), 1e3 * lag, flush=True)
+        print(spent, 1e3 * lag, waited(pid) - before, flush=True)
 
 
 if __name__ == "__main__":
-    probe(int(sys.argv[1]), float(sys.argv[2]))
+    probe(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

@@ -4,8 +4,12 @@ The policy follows the scripted expert's commands chunk by chunk and shows in it
 answers mean that every pixel and every number arrived.
 """
 
+import os
+import re
+import signal
 import struct
 import subprocess
+import sys
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +17,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hostbot.bench.films import Film, make
+from hostbot.cli.policies import one_thread
+from hostbot.policy.bundle import write_bundle
+from hostbot.policy.policy import Policy, PolicyConfig
 from hostbot.serve import messages
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.types import ActionChunk, bimanual
+from hostbot.video import VideoWriter
 from hostbot_client import pack, unpack
+from tests.policy.small_policy import small_model, small_spec, small_vae, statistics
 from tests.serve.running import EchoPolicy, observation, running
 
 pytestmark = [pytest.mark.oracle, pytest.mark.timeout(240)]
@@ -106,13 +116,14 @@ def expert_commands(name, seed):
     return np.stack(commands)
 
 
-def drive(name, seed, prompt, infer):
+def drive(name, seed, prompt, infer, config=CONFIG):
     """One episode by whole chunks; everything that happened."""
-    env, trace = SimEnv(task(name), CONFIG), []
+    env, trace = SimEnv(task(name), config), []
     env.reset(seed=seed)
     done = False
-    while not done and env.frame < CONFIG.seconds * CONFIG.rate_hz:
-        answer = infer({"images": env.pictures(), "state": env.state(), "prompt": prompt})
+    while not done and env.frame < config.seconds * config.rate_hz:
+        said = {"images": env.pictures(), "state": env.state(), "prompt": prompt, "reset": not trace}
+        answer = infer(said)
         trace.append((answer["host"]["progress"], np.array(answer["actions"])))
         for action in answer["actions"]:
             done = env.advance(action)
@@ -146,6 +157,64 @@ def test_the_bench_through_openpi_client_equals_the_bench_in_process():
                 np.testing.assert_array_equal(a[1], b[1])
             successes += here[0]
     assert successes >= len(episodes) // 2, "the comparison is of robots that get somewhere"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """``$HOSTBOT_POLICY``, or one of random weights."""
+    if named := os.environ.get("HOSTBOT_POLICY"):
+        return Path(named)
+    folder, vae = tmp_path_factory.mktemp("policy") / "small", small_vae()
+    write_bundle(folder, model=small_model(), spec=small_spec(vae), statistics=statistics(), vae=vae)
+    return folder
+
+
+@contextmanager
+def served(*words):
+    """``hostbot serve`` as a person types it; its port."""
+    command = [sys.executable, "-m", "hostbot", "serve", "--port", "0", "--device", "cpu", *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        said = [process.stdout.readline() for _ in range(2)]
+        yield int(re.search(r"ws://[^:]+:(\d+)", said[1])[1])
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_a_policy_that_watched_a_video_does_through_openpi_client_what_it_does_in_process(tmp_path, bundle):
+    """Same bundle, video and seeds: the same actions to the bit, the same end, the same verdict."""
+    name, video = "topple-blue_bottle", tmp_path / "human.mp4"
+    film = make(Film(task=name, seed=1, image_size=(96, 96)))
+    with VideoWriter(video, (96, 96), 16.0) as writer:
+        for frame in film.views["third_person"]:
+            writer.write(frame)
+    one_thread("cpu")  # as the server does
+    policy = Policy.load(bundle, config=PolicyConfig(batch_sizes=(1,)))
+    skill = policy.acquire(video, film.instruction)
+    config = EnvConfig(seconds=14.0 if "HOSTBOT_POLICY" in os.environ else 3.0)
+    verdicts = []
+    with (
+        served("--policy", bundle, "--video", video, "--instruction", film.instruction) as port,
+        openpi(port) as client,
+    ):
+        for seed in (6000, 6001, 6002):
+            session = policy.start(skill)
+
+            def direct(message, session=session):
+                seen = messages.observation(message, policy.embodiment, {})
+                return messages.answer(policy.step(session, seen), {}, {})
+
+            here = drive(name, seed, "", direct, config)
+            there = drive(name, seed, "", client.infer, config)
+            assert here[:2] == there[:2]
+            np.testing.assert_array_equal(here[2], there[2])
+            for (progress, actions), (progress_there, actions_there) in zip(here[3], there[3], strict=True):
+                assert progress == progress_there
+                np.testing.assert_array_equal(actions, actions_there)
+            verdicts.append(here[0])
+    print(f"{sum(verdicts)} of {len(verdicts)} done, here and there alike")
 
 
 def test_their_chunk_broker_cuts_our_answers():

@@ -1,6 +1,8 @@
 """The server as robots meet it: what is answered and what is refused."""
 
 import concurrent.futures
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -204,3 +206,15 @@ def test_a_deadline_is_kept_or_told():
                 two.infer(observation(2, host={"deadline_ms": 50}))
             assert slow.result()["actions"][0, 0] == 1
         assert two.infer(observation(2, host={"deadline_ms": 5000, "seq": 7}))["host"]["seq"] == 7
+
+
+def test_what_is_loaded_is_kept_out_of_garbage_collection():
+    """In a process of its own: frozen objects are never freed."""
+    code = (
+        "import gc; import hostbot.serve.server; from hostbot.serve.warm import spare_collector; "
+        "before = len(gc.get_objects()); spare_collector(); print(before, len(gc.get_objects()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, left = map(int, done.stdout.split())
+    assert before > 10_000
+    assert left < 100

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from tyro.conf import arg
 
 from hostbot.cli.show import progress
 from hostbot.types import BadInput, EpisodeSource
@@ -18,25 +19,48 @@ if TYPE_CHECKING:
 _MARK = ".hostbot-demo"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Watch people and the robot do tasks in the bench, and take both through the data layer.
+    """Show a robot one human video of a task it never learned, and watch it do the task in the bench.
 
-    Leaves people's videos, a LeRobot dataset of the robot's executions, statistics, a seeded split, contact sheets, a
-    Rerun recording and a side-by-side video. The robot here is the scripted expert: the learned policy that does what
-    the video shows is still to come, and this command will run it.
+    Needs a trained policy (--policy). It leaves human.mp4, demo.mp4 (the human video where the robot thinks it is, the
+    robot, what it foresees, and a bar), demo.rrd and demo.json. Without a policy, as long as no trained weights ship,
+    people and the bench's scripted expert do a few novel tasks, and both go through the data layer.
     """
 
     out: Path = Path("demo")
     """A folder of its own; an earlier demo there is replaced."""
+    policy: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """A policy's folder; by default the weights that ship, where they do."""
+    task: Annotated[str | None, arg(metavar="TASK")] = None
+    """With a policy: whose video is shown, in whose scene the robot acts, and who judges it (hostbot sim list)."""
+    video: Annotated[Path | None, arg(metavar="VIDEO")] = None
+    """With a policy: your own video of the task, any that a phone makes."""
+    instruction: str = ""
+    """With --video: the task, in words."""
+    seconds: float = 14.0
+    """With a policy: the robot's time, after which it has failed."""
     tasks: int = 4
-    """How many of the novel tasks are shown."""
+    """Without a policy: how many of the novel tasks are shown."""
     episodes: int = 3
-    """Robot episodes a task."""
+    """Without a policy: robot episodes a task."""
     seed: int = 0
 
     def run(self) -> None:
         """Make everything, then say where it lies."""
+        policy = self.policy or shipped_policy()
+        if policy is not None:
+            from hostbot.cli.demo_policy import follow
+
+            follow(self, policy, _fresh)
+            return
+        if self.task is not None or self.video is not None or self.instruction:
+            raise BadInput(
+                "no trained weights ship yet: name a policy that follows videos with --policy FOLDER"
+            )
+        self._show_bench()
+
+    def _show_bench(self) -> None:
         from hostbot.config import record_run
         from hostbot.sim.catalogue import split, task
 
@@ -134,6 +158,16 @@ class Demo:
         print()
         for name, text in what.items():
             print(f"  {self.out / name}".ljust(28) + text)
+        print(
+            "\nThe robot here is the bench's scripted expert: no trained weights ship yet. With some of your own,\n"
+            "`hostbot demo --policy FOLDER` shows a robot one human video and lets it act."
+        )
+
+
+def shipped_policy() -> Path | None:
+    """The trained policy inside the package, where there is one."""
+    folder = Path(__file__).parents[1] / "weights" / "policy"
+    return folder if (folder / "policy.json").is_file() else None
 
 
 def _fresh(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,16 +56,21 @@ class Do:
         from hostbot.sim.catalogue import task
         from hostbot.sim.env import SimEnv
 
+        at = {"begun": time.time()}
         policy = load_policy(self.policy, self.device, self.dtype)
+        at["loaded"] = time.time()
         env = SimEnv(task(self.task))
         env.reset(seed=self.seed)
+        at["scene"] = time.time()
         with opened(self.memory, self.embedding, create=True) as memory:
             entry, found = self._entry(memory, env.pictures()["third_person"])
+            at["remembered"] = time.time()
             begin = time.perf_counter()
             skill = policy.acquire(memory.video(entry), entry.instruction)
         told: dict[str, object] = {"demonstration": entry.label, "found": found}
         told["acquire_s"] = round(time.perf_counter() - begin, 3)
-        told |= self._act(policy, skill, env)
+        at["acquired"] = time.time()
+        told |= self._act(policy, skill, env, at) | {"unix_s": at}
         env.close()
         if self.json:
             print_json(told)
@@ -86,23 +92,25 @@ class Do:
         video = self.video or _asked(explain(answer))
         return memory.add(video, self.instruction).entry, f"novel; learned from {video}"
 
-    def _act(self, policy: Policy, skill: Skill, env: SimEnv) -> dict[str, object]:
-        """Whole chunks, as in the paper, until the task is judged done or the time is over."""
-        from hostbot.policy.execution import Pilot
+    def _act(self, policy: Policy, skill: Skill, env: SimEnv, at: dict[str, float]) -> dict[str, object]:
+        """Until the task is judged done or the time is over."""
+        from hostbot.bench.perform import perform
 
-        session, begin = policy.start(skill, self.seed), time.perf_counter()
-        limit, pictures = int(env.config.seconds * env.config.rate_hz), []
-        with Pilot(lambda seen: policy.step(session, seen)) as pilot, progress("acting", limit) as tick:
-            while env.frame < limit and not env.success:
-                env.advance(pilot.act(env.observe))
-                if self.out is not None:
-                    pictures.append(env.render())
-                tick()
+        limit = int(env.config.seconds * env.config.rate_hz)
+        with progress("acting", limit) as tick:
+            done = perform(
+                policy,
+                skill,
+                env,
+                self.seed,
+                look=None if self.out is None else env.render,
+                watch=lambda frame, decision: tick(),
+            )
         if self.out is not None:
-            _film(self.out, pictures, env.config.rate_hz)
-        seconds = round(time.perf_counter() - begin, 1)
-        where = {} if session.window is None else {"progress": round(session.window.progress, 3)}
-        return {"success": env.success, "steps": env.frame, "seconds": seconds, **where}
+            _film(self.out, done.pictures, env.config.rate_hz)
+        at["first_action"] = done.first_action
+        where = {} if done.progress is None else {"progress": round(done.progress, 3)}
+        return {"success": done.success, "steps": done.steps, "seconds": round(done.seconds, 1), **where}
 
 
 def _asked(why: str) -> Path:
@@ -113,7 +121,7 @@ def _asked(why: str) -> Path:
     return Path(input("a video of it (path): ").strip()).expanduser()
 
 
-def _film(path: Path, pictures: list[Image], rate_hz: float) -> None:
+def _film(path: Path, pictures: Sequence[Image], rate_hz: float) -> None:
     from hostbot.video import VideoWriter
 
     with VideoWriter(path, pictures[0].shape[:2], rate_hz) as writer:

@@ -27,24 +27,26 @@ class Embedding:
 
     qwen: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Embed instructions and scenes with this Qwen3-VL-Embedding checkpoint, as in the paper (GPU)."""
+    scenes: bool = False
+    """Compare scenes too, by the alignment weights that ship; without, instructions only."""
     aligner: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Embed scenes with these alignment weights, and instructions with word vectors; without, instructions only."""
+    """Compare scenes too, by these alignment weights."""
 
     def make(self) -> Embedder:
         """The embedder these flags mean."""
-        if self.qwen is not None and self.aligner is not None:
-            raise BadInput("--qwen embeds scenes too: leave --aligner out")
+        if self.qwen is not None and (self.scenes or self.aligner is not None):
+            raise BadInput("--qwen embeds scenes too: leave --scenes and --aligner out")
         if self.qwen is not None:
             return _qwen(self.qwen)
         from hostbot.memory import Pair, TextOnly
-        from hostbot.memory.words import WordVectors
+        from hostbot.memory.phrases import PhraseVectors
 
-        if self.aligner is None:
-            return TextOnly(WordVectors())
+        if self.aligner is None and not self.scenes:
+            return TextOnly(PhraseVectors())
         from hostbot.align.aligner import load_aligner
         from hostbot.memory.scenes import AlignedScenes
 
-        return Pair(WordVectors(), AlignedScenes(load_aligner(self.aligner)))
+        return Pair(PhraseVectors(), AlignedScenes(load_aligner(self.aligner)))
 
 
 def _qwen(folder: Path) -> Embedder:

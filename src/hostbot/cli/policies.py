@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +26,21 @@ def load_policy(folder: Path, device: str, dtype: Dtype, largest_batch: int = 1)
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise BadInput("there is no CUDA device here; leave --device out, or say --device cpu")
+    one_thread(device)
     sizes = tuple(2**n for n in range((largest_batch - 1).bit_length() + 1))
     config = PolicyConfig(batch_sizes=sizes, cache=Path("~/.cache/hostbot/latents").expanduser())
     weights = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     return Policy.load(folder, device=device, dtype=weights, config=config)
+
+
+def one_thread(device: str) -> None:
+    """Let a policy on the CPU compute in one thread, unless ``OMP_NUM_THREADS`` says otherwise.
+
+    Its tensors are small, and threads that wait for each other by spinning stand still when anything else wants a
+    core: with two other processes on two cores a cycle of the tiny policy takes 1.5 s in one thread and 19 s in two
+    (benchmarks/crowded.py).
+    """
+    if device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(1)

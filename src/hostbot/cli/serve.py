@@ -121,11 +121,13 @@ class Serve:
         self, policy: Policy, config: ServeConfig, memory: DemonstrationMemory | None, guard: Guard | None
     ) -> None:
         from hostbot.serve.server import PolicyServer
+        from hostbot.serve.warm import spare_collector
 
         server = PolicyServer(policy, config, memory, guard)
         print(f"warmed up in {await server.warm_up():.1f} s", flush=True)
         if self.video is not None or self.instruction:
             server.shelf.default = await server.shelf.acquire(self.video, self.instruction)
+        spare_collector()
         await server.start()
         kind = "wss" if config.tls_cert else "ws"
         print(f"serving on {kind}://{config.host}:{server.port} (Ctrl-C ends it)", flush=True)

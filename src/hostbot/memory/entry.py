@@ -64,8 +64,8 @@ class Embedded:
 class Retrieval:
     """How eq:retrieval_score is weighed and when it counts.
 
-    The paper gives no values. δ is where recall and novelty meet for ``WordVectors`` alone on the bench's instructions
-    (docs/memory.md); another embedder needs its own.
+    The paper gives no values. δ is near where recall and novelty meet on training tasks of the bench, for
+    ``PhraseVectors`` with the shipped scene encoder (docs/memory.md); another embedder needs its own.
     """
 
     omega: float = 0.8

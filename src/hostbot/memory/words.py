@@ -18,8 +18,7 @@ from jaxtyping import Float32
 
 from hostbot.types import BadInput
 
-# Words that an instruction has whatever the task is: without them recall and novelty on the bench's instructions are
-# 0.85 each at one threshold, with them 0.81 (docs/memory.md).
+# Words that an instruction has whatever the task is.
 _COMMON = frozenset(
     re.findall(r"\w+", "a an and at from in into is it of on onto over so that the to up with you your")
 )
@@ -38,12 +37,26 @@ class WordVectors:
         self._tokens: Any = Tokenizer.from_file(
             str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json")
         )
-        self._version = metadata.version("wordllama")
+        self._middle: Float32[np.ndarray, " d"] = self._vectors.mean(axis=0)
+        self.wheel = f"wordllama-{metadata.version('wordllama')}"
 
     @property
     def identity(self) -> str:
         """The wheel's version and our rule."""
-        return f"wordllama-{self._version}-content-1"
+        return f"{self.wheel}-content-1"
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return int(self._vectors.shape[1])
+
+    def direction(self, word: str) -> Float32[np.ndarray, " d"]:
+        """Where a word lies from the middle of all words, as a unit vector."""
+        ids = self._tokens.encode(word, add_special_tokens=False).ids
+        if not ids:
+            raise BadInput(f"{word!r} is no word")
+        offset = (self._vectors[ids] - self._middle).mean(axis=0)
+        return np.asarray(offset / np.linalg.norm(offset))
 
     def embed_text(self, texts: Sequence[str]) -> Float32[np.ndarray, "B d"]:
         """One vector a text."""
