@@ -122,9 +122,8 @@ def training(name: str, stage: Stage) -> TrainConfig:
     peak = 2e-4 if stage == "sft" else 1e-3
     optim = OptimConfig(lr=peak, muon_lr=0.02, warmup=200, decay="cosine", decay_from=0.3, floor=0.05)
     batch = 64 if stage == "sft" else 512
-    return TrainConfig(
-        steps=steps, batch=batch, micro=batch, optim=optim, ema=0.999, compile=True, save_every=500
-    )
+    # Fusing layers takes longer than it saves in runs of minutes.
+    return TrainConfig(steps=steps, batch=batch, micro=batch, optim=optim, ema=0.999, save_every=500)
 
 
 def drawing(name: str, stage: Stage, micro: int) -> DrawConfig:

@@ -1,7 +1,8 @@
 """Fused training layers, used only where they learn the same as the plain ones.
 
-A compiler can be wrong without an error. Losses then still fall for a while, so the gradients themselves are compared,
-on the run's first micro-batch, before anything is learned.
+A compiler can be wrong without an error. With cuDNN's attention inside fused layers torch 2.11 on an H200 gave
+gradients thousands of times too large, or read where it must not; losses fell for a while all the same. So cuDNN's
+attention is left out of fused layers, and a run's first gradients are compared before anything is learned.
 """
 
 from __future__ import annotations
@@ -35,15 +36,9 @@ def compile_checked(
     model = stage.module.model
     torch._dynamo.config.recompile_limit = 64
     plain = _gradients(stage, config, world)
-    off = 1.0
-    # cuDNN's attention is the likeliest to be handed what it does not expect, so it is the first to go.
-    for with_cudnn in (torch.backends.cuda.cudnn_sdp_enabled(), False):
-        torch._dynamo.reset()
-        torch.backends.cuda.enable_cudnn_sdp(with_cudnn)
-        model.compile_layers()
-        off = _difference(_gradients(stage, config, world), plain)
-        if off <= TOLERANCE or not with_cudnn:
-            break
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    model.compile_layers()
+    off = _difference(_gradients(stage, config, world), plain)
     if off > TOLERANCE:
         model.joint_layer = any_layer
         warn(
