@@ -4,11 +4,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from hostbot.cli import main
+from hostbot.cli.train_loop import Loop, train_config
 from hostbot.data.cameras import save_cameras
 from hostbot.data.write import DatasetWriter
 from hostbot.model.vae import tiny_vae
+from hostbot.presets import training
 from hostbot.types import Event, bimanual
 from tests.data.fakes import robot_episode
 from tests.data.toy import ABOVE
@@ -117,6 +120,16 @@ def test_from_data_to_a_policy_and_on(home, store, capsys):
     assert policy.model.config.horizon == 16
 
 
+def test_a_batch_of_any_size_finds_its_micro_batches(tmp_path):
+    def settings(preset, **given):
+        return train_config(Loop(out=tmp_path, **given), training(preset, "1"))
+
+    assert settings("tiny", batch=768).micro == 768, "taken whole, as the preset takes its own"
+    assert settings("tiny", batch=96, micro=32).micro == 32
+    assert settings("wan5b", batch=96).micro == 2
+    assert settings("wan5b", batch=3).micro == 1
+
+
 def test_mistakes_are_told_in_a_sentence(home, store, capsys):
     run = ["--samples", str(store), *SHORT, "--steps", "1"]
     for arguments, said in (
@@ -152,4 +165,9 @@ def test_the_vae_learns_and_is_exported_with_its_scale(home, capsys):
     assert value(capsys)["last"]["val/error_of_255"] > 0
     from hostbot.model.vae import load_vae
 
-    assert load_vae(home / "v").config.latents_std != [1.0] * 16
+    first = load_vae(home / "v")
+    assert first.config.latents_std != [1.0] * 16
+    vae[-1] = str(home / "w")
+    assert main([*vae, "--from", str(home / "v"), "--lr", "0", "--steps", "1", *SHORT]) == 0
+    for name, weight in load_vae(home / "w").state_dict().items():
+        assert torch.equal(weight, first.state_dict()[name]), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -72,7 +73,8 @@ def train_config(loop: Loop, base: Any) -> Any:
     named = ("steps", "batch", "micro", "save_every", "log_every", "precision", "checkpointing", "compile")
     given = {name: value for name in named if (value := getattr(loop, name)) is not None}
     if "batch" in given and "micro" not in given:
-        given["micro"] = min(base.micro, given["batch"])
+        # A preset that takes its batch whole takes another one whole, too.
+        given["micro"] = given["batch"] if base.micro == base.batch else math.gcd(base.micro, given["batch"])
     return replace(base, **given, optim=optim, seed=loop.seed, validate_every=loop.validate_every)
 
 
