@@ -20,6 +20,7 @@ from hostbot.train.config import OptimConfig, TrainConfig
 from hostbot.train.contract import Hooks
 from hostbot.train.distributed import World
 from hostbot.train.log import read_log
+from hostbot.train.loop import Trainer
 from hostbot.train.muon import StackedMuon
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
@@ -244,6 +245,33 @@ def test_schedules_warm_up_and_decay():
     assert OptimConfig().scale(10_000, 100) == 1.0, "the paper's rate is constant"
     late = OptimConfig(decay="linear", decay_from=0.8)
     assert [late.scale(s, 100) for s in (0, 80, 90, 100)] == pytest.approx([1, 1, 0.5, 0])
+
+
+def test_steps_are_fitted_to_the_clock(store, tmp_path, monkeypatch):
+    """A clock on which every step takes two seconds, but for the slow first ones."""
+    stage, world = toy.make_stage(store), World(mode="single", rank=0, size=1, device=torch.device("cpu"))
+    given = {"stage": stage, "world": world, "call": stage.module, "fit": True}
+    config = replace(toy.CONFIG, steps=10**6, save_every=10**6)
+    trainer = Trainer(config=config, run=tmp_path, minutes=5.0, **given)
+    monkeypatch.setattr("hostbot.train.loop.time", Clock(trainer))
+    trainer._begin = 0.0
+    outcome = trainer.train()
+    # 10 steps of 5 s, 30 of 2 s: 190 s are left, of which 95 % may be used.
+    assert outcome.step == 40 + int(0.95 * (300 - 110) / 2)
+    assert outcome.finished
+    assert read_log(tmp_path / "log.jsonl")[-1]["lr"] < 1e-5, "the decay has ended"
+    with pytest.raises(BadInput, match="how many --minutes"):
+        Trainer(config=config, run=tmp_path, **given)
+
+
+class Clock:
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def monotonic(self):
+        return 5.0 * min(self.trainer.step, 10) + 2.0 * max(0, self.trainer.step - 10)
+
+    perf_counter = monotonic
 
 
 def test_muon_takes_the_blocks_matrices_and_resumes(store, tmp_path):

@@ -44,6 +44,8 @@ class Loop:
     """Peak learning rate."""
     minutes: float = float("inf")
     """Stop by itself after so many minutes, with a checkpoint; --resume goes on."""
+    fit: bool = False
+    """Choose --steps by the pace of the first ones, so that the learning rate has decayed when --minutes are over."""
     mode: ModeName = "single"
     """One process; or ddp, fsdp, hsdp under torchrun."""
     device: Annotated[str | None, arg(metavar="NAME")] = None
@@ -88,6 +90,7 @@ def run_options(loop: Loop, hooks: Hooks, **more: Any) -> RunOptions:
         mode=loop.mode,
         device=loop.device,
         minutes=loop.minutes,
+        fit=loop.fit,
         tensorboard=loop.tensorboard,
         hooks=hooks,
         **more,
@@ -109,7 +112,12 @@ def shown(what: str, total: int) -> Iterator[Hooks]:
             tick(step - at[0])
             at[0] = step
 
-        yield Hooks(on_step=on_step, on_warning=lambda said: print(f"hostbot: {said}", file=sys.stderr))
+        def say(sentence: str) -> None:
+            print(f"hostbot: {sentence}", file=sys.stderr)
+
+        yield Hooks(
+            on_step=on_step, on_warning=say, on_steps=lambda steps: say(f"{steps:,} steps fit into the time")
+        )
 
 
 def tell(outcome: Outcome, folder: Path, run: Path, as_json: bool) -> None:

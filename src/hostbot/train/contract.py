@@ -37,6 +37,8 @@ class Hooks:
     on_step: Callable[[int], None] = lambda step: None
     on_log: Callable[[Mapping[str, Any]], None] = lambda record: None
     on_warning: Callable[[str], None] = lambda sentence: None
+    on_steps: Callable[[int], None] = lambda steps: None
+    """The number of steps was fitted to the clock."""
 
 
 @dataclass(frozen=True, kw_only=True)

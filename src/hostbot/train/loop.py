@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -38,6 +38,10 @@ from hostbot.train.optim import (
 from hostbot.types import BadInput
 
 B = TypeVar("B")
+_WARM, _TIMED = 10, 30
+"""Steps before the pace is measured, and those it is measured on."""
+_MARGIN = 0.95
+"""Share of the time left that steps may take; the rest is for validations and the last checkpoint."""
 
 
 @dataclass
@@ -53,8 +57,12 @@ class Trainer(Generic[B]):
     hooks: Hooks = field(default_factory=Hooks)
     tensorboard: bool = False
     minutes: float = math.inf
+    fit: bool = False
+    """Choose the number of steps by the pace of the first ones, so that the schedule ends when the minutes do."""
 
     def __post_init__(self) -> None:
+        if self.fit and not math.isfinite(self.minutes):
+            raise BadInput("to fit a run's steps to the clock, say how many --minutes it has")
         self.micros = self.config.micros(self.world.rank, self.world.size)
         self.optimisers = make_optimisers(self.stage.module, self.config.optim)
         self.average = Average(self.stage.module, self.config.ema) if self.config.ema is not None else None
@@ -115,11 +123,13 @@ class Trainer(Generic[B]):
         if not checkpoint.steps_of(self.run) and not self.save():
             raise BadInput(f"{self._unsaved}: nothing was begun")
         log = Log(self.run, self.step, self.tensorboard) if self.world.is_main else None
-        stop = False
+        stop, begun_at = False, self.step
         with self._signals():
             while self.step < self.config.steps and not stop:
                 stop = self._one_step(log)
                 self.hooks.on_step(self.step)
+                if self.fit:
+                    self._fit(begun_at)
                 if self.step % self.config.save_every == 0 and self.step < self.config.steps:
                     self.save()
         if not self.save():
@@ -127,6 +137,21 @@ class Trainer(Generic[B]):
         if log is not None and log.failed:
             self.hooks.on_warning(log.failed)
         return Outcome(step=self.step, finished=self.step >= self.config.steps, signal=self._asked)
+
+    def _fit(self, begun_at: int) -> None:
+        """After a few steps that warm up and a few that are timed, by the ranks' mean clock; then never again."""
+        done = self.step - begun_at
+        if done == _WARM:
+            self._timed_from = time.monotonic()
+        if done != _WARM + _TIMED:
+            return
+        now = time.monotonic()
+        left = 60 * self.minutes - (now - self._begin)
+        pace = self.world.total(torch.tensor([(now - self._timed_from) / _TIMED, left], dtype=torch.float64))
+        seconds, left = (pace / self.world.size).tolist()
+        steps = self.step + max(1, int(_MARGIN * left / seconds))
+        self.config = replace(self.config, steps=steps)
+        self.hooks.on_steps(steps)
 
     def _one_step(self, log: Log | None) -> bool:
         begin = time.perf_counter()

@@ -62,6 +62,8 @@ class RunOptions:
     mode: Mode = "single"
     device: str | None = None
     minutes: float = float("inf")
+    fit: bool = False
+    """As many steps as the minutes allow."""
     validation: tuple[Path, ...] = ()
     vae: Path | None = None
     tensorboard: bool = False
@@ -165,6 +167,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
             hooks=options.hooks,
             tensorboard=options.tensorboard,
             minutes=options.minutes,
+            fit=options.fit,
         )
         trainer.resume()
         outcome = trainer.train()

@@ -151,6 +151,7 @@ def train_vae(
             hooks=options.hooks,
             tensorboard=options.tensorboard,
             minutes=options.minutes,
+            fit=options.fit,
         )
         trainer.resume()
         outcome = trainer.train()
