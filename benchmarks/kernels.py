@@ -25,6 +25,7 @@ from hostbot.model.experts import ExpertConfig
 from hostbot.model.host import HostConfig
 from hostbot.model.kernels import attention, cuts, launch, product
 from hostbot.model.kernels.attention import Cut
+from hostbot.model.kernels.hopper import HopperTiling
 from hostbot.model.kernels.product import Tiling
 from hostbot.model.sizes import wan5b_model
 from hostbot.policy.cascade import Cascade
@@ -136,12 +137,17 @@ def shown(candidate: Any) -> Any:
     return candidate if isinstance(candidate, int) else asdict(candidate)
 
 
+def written(cut: product.Way) -> dict[str, Any]:
+    if isinstance(cut, int):
+        return {"library_shares": cut}
+    return {"hopper" if isinstance(cut, HopperTiling) else "tiling": asdict(cut)}
+
+
 def table() -> dict[str, Any]:
     """The tables as they stand, as ``kernels/cuts.py`` reads them."""
     return {
         "products": [
-            {"rows": m, "outputs": n, "inputs": k}
-            | ({"library_shares": cut} if isinstance(cut, int) else {"tiling": asdict(cut)})
+            {"rows": m, "outputs": n, "inputs": k} | written(cut)
             for (m, n, k), cut in product.MEASURED.items()
         ],
         "attentions": [

@@ -13,7 +13,9 @@ rows are there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import triton
@@ -23,6 +25,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from hostbot.model.kernels import cuts, launch
+from hostbot.model.kernels.hopper import HopperTiling, hopper_product
 from hostbot.model.kernels.launch import begin, ready
 
 MOST_ROWS = 160
@@ -159,19 +162,24 @@ def tiled(
     )
 
 
-def _measured() -> dict[tuple[int, int, int], Tiling | int]:
-    rows = cuts.read()["products"]
-    return {
-        (row["rows"], row["outputs"], row["inputs"]): row.get("library_shares") or Tiling(**row["tiling"])
-        for row in rows
-    }
+Way = Tiling | HopperTiling | int
+"""How a product is made: by the kernel above, by ``hopper.cu``, or by the library in so many shares."""
+
+
+def _measured() -> dict[tuple[int, int, int], Way]:
+    def way(row: Mapping[str, Any]) -> Way:
+        if "hopper" in row:
+            return HopperTiling(**row["hopper"])
+        return Tiling(**row["tiling"]) if "tiling" in row else int(row["library_shares"])
+
+    return {(row["rows"], row["outputs"], row["inputs"]): way(row) for row in cuts.read()["products"]}
 
 
 MEASURED = _measured()
-"""Fastest cuts by rows rounded up, N and K; a number: the library's product in so many shares."""
+"""Fastest ways by rows rounded up, N and K."""
 
 
-def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling | int:
+def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Way:
     """What was measured for such a product, or a guess from it."""
     if rows > MOST_ROWS:
         return 1
@@ -199,6 +207,11 @@ def shares_of_product(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"]) -> 
     tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=True)
     if isinstance(tiling, int):
         return _library_shares(x, weight, tiling)
+    if isinstance(tiling, HopperTiling):
+        dtype = x.dtype if tiling.half else torch.float32
+        out = x.new_empty(tiling.shares, len(x), len(weight), dtype=dtype)
+        hopper_product(x, weight, tiling, out, overlap=launch.overlap)
+        return out
     out = x.new_empty(tiling.shares, len(x), len(weight), dtype=torch.float32)
     tiled(x, weight, tiling, out)
     return out
@@ -212,5 +225,8 @@ def gelu_product(
     if isinstance(tiling, int):
         return torch.ops.aten._addmm_activation(bias, x, weight.T, use_gelu=True)
     out = x.new_empty(1, len(x), len(weight))
-    tiled(x, weight, tiling, out, bias)
+    if isinstance(tiling, HopperTiling):
+        hopper_product(x, weight, tiling, out, bias, overlap=launch.overlap)
+    else:
+        tiled(x, weight, tiling, out, bias)
     return out[0]
