@@ -1,10 +1,11 @@
 """The Hopper product alone and in a pass: right against float32, and how fast, for every way to cut it.
 
-    python benchmarks/hopper.py --out benchmarks/results
+    python benchmarks/hopper.py --out FOLDER --write
 
 Weights come from memory, not from a cache: each product cycles through more of them than any cache holds, in one graph.
 Every cut runs in a process that may fail or hang without losing the others. The fastest that were right are then tried
-in a cascade pass of eight layers, as ``kernels.py`` does, and the kernels of such a pass are timed.
+in a cascade pass of eight layers, as ``kernels.py`` does, and those that were faster there in the whole cascade
+(``hopper_choice.py``). With ``--write`` and a cascade that was faster they become what ``kernels/h200.json`` holds.
 """
 
 from __future__ import annotations
@@ -17,130 +18,21 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import measure
 import torch
+from hopper_cuts import SHAPES, Job, Triton, jobs
+from hopper_summary import is_other, summarise, way_in_short
 
 from hostbot.model.kernels import hopper
 from hostbot.model.kernels.hopper import HopperTiling
 
-MULTIPROCESSORS = 132
 CYCLED = 300e6
 """Bytes of weights that a timed graph reads before it comes back to the first."""
-TILES = {
-    147: [
-        (128, 1, 8, 4),
-        (256, 2, 4, 4),
-        (192, 1, 5, 4),
-        (112, 1, 8, 5),
-        (128, 1, 7, 5),
-        (128, 1, 6, 6),
-        (144, 1, 7, 4),
-        (216, 2, 4, 4),
-        (256, 2, 5, 3),
-        (192, 1, 6, 3),
-    ],
-    8: [
-        (64, 1, 24, 12),
-        (128, 1, 12, 8),
-        (128, 1, 12, 12),
-        (72, 1, 20, 16),
-        (112, 1, 13, 13),
-        (256, 2, 6, 6),
-    ],
-    32: [(64, 1, 16, 16), (128, 1, 10, 8), (72, 1, 16, 16), (96, 1, 12, 12), (32, 1, 16, 16)],
-}
-"""Outputs, blocks, stages of weights, stages of rows."""
-SHAPES = {
-    147: [(9248, 3072), (3072, 3072), (14336, 3072), (3072, 14336)],
-    8: [(9248, 3072), (3072, 3072), (14336, 3072), (3072, 14336)],
-    32: [(9248, 1024), (1024, 3072), (3072, 1024), (4096, 1024), (1024, 4096)],
-}
-"""Outputs, inputs of a pass's products."""
-GELUS = [(14336, 3072), (4096, 1024)]
-PASSES = {"o": 147, "a": 32, "p": 8}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    rows: int
-    outputs: int
-    inputs: int
-    way: HopperTiling | int
-    """A number: the library's product in so many shares."""
-    overlap: bool = True
-    packed: bool = False
-    timed: bool = True
-
-    @property
-    def gelu(self) -> bool:
-        return (self.outputs, self.inputs) in GELUS
-
-    @property
-    def code(self) -> str:
-        """The name of its machine code."""
-        assert isinstance(self.way, HopperTiling)
-        numbers = "-".join(str(int(v)) for k, v in asdict(self.way).items() if k != "shares")
-        return f"{hopper._tokens(self.rows)}-{numbers}-{self.gelu:d}{self.overlap:d}{self.packed:d}"
-
-
-def cuts(rows: int, outputs: int, inputs: int) -> Iterator[HopperTiling]:
-    """What fills most multiprocessors once."""
-    gelu = (outputs, inputs) in GELUS
-    for of_tile, blocks, w_stages, x_stages in TILES[rows]:
-        for cluster in (2, 1, 4) if rows > 32 else (1, 2):
-            tiles = -(-outputs // (of_tile * cluster)) * cluster
-            most = 128 if cluster == 4 else MULTIPROCESSORS
-            fill = most // tiles
-            for shares in {1} if gelu else {fill, fill - 1}:
-                enough = (
-                    0.7 if rows > 32 else 0.4
-                ) * MULTIPROCESSORS <= tiles * shares <= most and inputs // 64 >= 3 * shares
-                for half in (True,) if gelu else (False, True) if shares == fill else (False,):
-                    tiling = HopperTiling(
-                        outputs=of_tile,
-                        blocks=blocks,
-                        w_stages=w_stages,
-                        x_stages=x_stages,
-                        cluster=cluster,
-                        shares=shares,
-                        half=half,
-                    )
-                    if enough and tiling.fits(rows, outputs, inputs):
-                        yield tiling
-
-
-def jobs() -> list[Job]:
-    """The library, what may show a fault, all cuts, and what they owe to overlap and would to packed weights."""
-    library, odd, found, what_if = [], [], [], []
-    plain = HopperTiling(outputs=128, w_stages=8, x_stages=4)
-    for rows in (1, 8, 17, 32, 147, 148, 160):
-        for way in (
-            plain,
-            replace(plain, cluster=2, shares=3),
-            replace(plain, outputs=72, cluster=4, half=True),
-        ):
-            way = replace(way, x_stages=3)
-            odd.append(Job(rows=rows, outputs=1000, inputs=776, way=way, timed=False))
-    wide = HopperTiling(outputs=256, blocks=2, w_stages=4, x_stages=4, cluster=2, shares=2)
-    odd.append(Job(rows=147, outputs=1000, inputs=776, way=wide, timed=False))
-    for rows, shapes in SHAPES.items():
-        for outputs, inputs in shapes:
-            shape = {"rows": rows, "outputs": outputs, "inputs": inputs}
-            gelu = (outputs, inputs) in GELUS
-            library += [Job(**shape, way=shares) for shares in ((1,) if gelu else (1, 2, 4))]
-            ways = list(cuts(rows, outputs, inputs))
-            found += [Job(**shape, way=way) for way in ways]
-            for way in ways:
-                if rows == 147 and way.cluster == 2 and (way.outputs, way.x_stages) in ((128, 4), (256, 4)):
-                    what_if.append(Job(**shape, way=way, overlap=False))
-                    if outputs % way.outputs == 0:
-                        what_if.append(Job(**shape, way=way, packed=True))
-    return library + odd + found + what_if
 
 
 def compile_one(job: Job, folder: Path) -> str:
@@ -204,14 +96,22 @@ class Bench:
                 return torch.mm(self.x, weight.T)
             x, w = (y.unflatten(1, (job.way, -1)).transpose(0, 1) for y in (self.x, weight))
             return torch.bmm(x, w.mT, out_dtype=torch.float32)
-        kernel = self.kernels[job.code]
         bias = self.bias if job.gelu else None
+        if isinstance(job.way, Triton):
+            from hostbot.model.kernels.product import Tiling, tiled
+
+            tiled(self.x, weight, Tiling(**dict(job.way.cut)), out, bias)
+            return out
+        kernel = self.kernels[job.code]
         hopper.launch_kernel(kernel, self.x, weight, job.way, out, bias, job.overlap, job.packed)
         return out
 
     def result(self, job: Job) -> dict[str, Any]:
         self.take(job)
         out = torch.empty(0, device="cuda")
+        if isinstance(job.way, Triton):
+            shares, dtype = dict(job.way.cut)["shares"], torch.bfloat16 if job.gelu else torch.float32
+            out = torch.full((shares, job.rows, job.outputs), torch.nan, device="cuda", dtype=dtype)
         if isinstance(job.way, HopperTiling):
             half = job.way.half or job.gelu
             dtype = torch.bfloat16 if half else torch.float32
@@ -304,11 +204,13 @@ def run_all(
     path.write_text("")
     broken = {code for code, text in said.items() if text.startswith("FAILED")}
     todo = [
-        (index, job) for index, job in enumerate(tried) if isinstance(job.way, int) or job.code not in broken
+        (index, job)
+        for index, job in enumerate(tried)
+        if not isinstance(job.way, HopperTiling) or job.code not in broken
     ]
     rows: dict[int, dict[str, Any]] = {}
     while todo and time.monotonic() < until:
-        end = watched(work, (todo, folder, path), path, 30, 6, until)
+        end = watched(work, (todo, folder, path), path, 30, 12, until)
         begun = -1
         for line in path.read_text().splitlines():
             row = json.loads(line)
@@ -326,7 +228,7 @@ def run_all(
     return [
         {
             **{k: getattr(job, k) for k in ("rows", "outputs", "inputs", "overlap", "packed")},
-            "way": job.way if isinstance(job.way, int) else asdict(job.way),
+            "way": as_json(job.way),
             "compiler": said.get(job.code, "") if isinstance(job.way, HopperTiling) else "",
             **{k: v for k, v in rows.get(index, {"failed": "not run"}).items() if k != "index"},
         }
@@ -334,11 +236,10 @@ def run_all(
     ]
 
 
-def short(way: Any) -> str:
-    if isinstance(way, int):
-        return f"library x{way}"
-    keys = ("outputs", "blocks", "w_stages", "x_stages", "cluster", "shares", "half")
-    return "/".join(str(int(way[key])) for key in keys)
+def as_json(way: HopperTiling | Triton | int) -> Any:
+    if isinstance(way, Triton):
+        return dict(way.cut)
+    return way if isinstance(way, int) else asdict(way)
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
@@ -353,144 +254,31 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
             ]
             print(f"{rows_} x {outputs} x {inputs}:")
             right = sorted((r for r in of if r["right"]), key=lambda r: r["us"])
-            ours = [r for r in right if not isinstance(r["way"], int) and r["overlap"] and not r["packed"]]
+            others = [r for r in right if is_other(r["way"])]
+            ours = [r for r in right if not is_other(r["way"]) and r["overlap"] and not r["packed"]]
             what_if = [r for r in right if not r["overlap"] or r["packed"]]
-            for r in [*(r for r in right if isinstance(r["way"], int)), *ours[:6], *ours[-1:], *what_if[:6]]:
+            for r in [*others, *ours[:6], *ours[-1:], *what_if[:6]]:
                 note = f"{'' if r['overlap'] else ' alone'}{' packed' if r['packed'] else ''}"
-                print(f"  {r['us']:8.2f} us {r['tbytes_per_s']:.2f} TB/s  {short(r['way'])}{note}")
+                print(f"  {r['us']:8.2f} us {r['tbytes_per_s']:.2f} TB/s  {way_in_short(r['way'])}{note}")
     wrong = [r for r in rows if not r.get("right")]
     print(f"{len(rows) - len(wrong)} right, {len(wrong)} not")
     for r in wrong[:40]:
         said = r.get("failed") or f"error {r['error']:.2e} same {r['same']}"
         shape = f"{r['rows']} x {r['outputs']} x {r['inputs']}"
-        print(f"  {shape} {short(r['way'])}{' packed' if r['packed'] else ''}: {said} {r['compiler'][:200]}")
-
-
-def candidates(
-    rows: Sequence[dict[str, Any]], num_rows: int, outputs: int, inputs: int, count: int
-) -> list[Any]:
-    """The fastest right cuts of a product, some of them with few shares: someone must add these up."""
-    of = [
-        r
-        for r in rows
-        if (r["rows"], r["outputs"], r["inputs"]) == (num_rows, outputs, inputs)
-        and r.get("right")
-        and "us" in r
-        and r["overlap"]
-        and not r["packed"]
-        and not isinstance(r["way"], int)
-    ]
-    of.sort(key=lambda r: r["us"])
-    few = sorted(of, key=lambda r: r["us"] + 0.4 * (r["way"]["shares"] - 1) * (1 if r["way"]["half"] else 2))
-    best = [r["way"] for r in (*few[:count], *of[: max(1, count // 2)])]
-    return [HopperTiling(**way) for i, way in enumerate(best) if way not in best[:i]]
-
-
-def in_passes(rows: Sequence[dict[str, Any]], out: Path, path: Path) -> None:
-    """A pass of each kind with the ways as they stand, then with the best of what was found."""
-    from kernels import Choice, few_layers, microseconds, passes, shown, table, try_all
-    from models import build, inputs
-
-    from hostbot.model.kernels import product
-    from hostbot.model.sizes import wan5b_model
-    from hostbot.policy.cascade import Cascade
-    from hostbot.policy.contract import CascadeConfig
-
-    with path.open("a", buffering=1) as lines, torch.inference_mode():
-        device = torch.device("cuda")
-        config = few_layers(wan5b_model(), 8)
-        cascade, context = (
-            Cascade(build(config, device, torch.bfloat16), CascadeConfig()),
-            inputs(config, device),
+        print(
+            f"  {shape} {way_in_short(r['way'])}{' packed' if r['packed'] else ''}: {said} {r['compiler'][:200]}"
         )
-        cascade.instruct(context.text)
-        cascade.watch(context.demo)
-        result: dict[str, Any] = {}
-        for name, num_rows in PASSES.items():
-            call = passes(cascade)[name]
-            lines.write(json.dumps({"pass": name}) + "\n")
-            found: dict[str, Any] = {
-                "before_us": round(microseconds(call), 1),
-                "before_kernels": profiled(call),
-            }
-            before = call()
-            print(
-                name,
-                "before",
-                found["before_us"],
-                *map(brief, found["before_kernels"]),
-                sep="\n  ",
-                flush=True,
-            )
-            assert isinstance(before, torch.Tensor)
-            before = before.clone()
-            result[name], found["choices"] = found, {}
-            for outputs, inner in SHAPES[num_rows]:
-                key = (sum(product._widths(num_rows)), outputs, inner)
-                tried = [product.MEASURED[key], *candidates(rows, num_rows, outputs, inner, 4)]
-                choice = Choice(
-                    name=f"{num_rows}x{outputs}x{inner}", table=product.MEASURED, key=key, candidates=tried
-                )
-                timed = try_all(choice, call, microseconds)
-                lines.write(json.dumps({"choice": choice.name}) + "\n")
-                found["choices"][choice.name] = [{"pass_us": us, "cut": shown(cut)} for us, cut in timed]
-                print(name, choice.name, " | ".join(f"{us} {told(cut)}" for us, cut in timed), flush=True)
-            found["after_us"], found["after_kernels"] = round(microseconds(call), 1), profiled(call)
-            after = call()
-            assert isinstance(after, torch.Tensor)
-            found["difference"] = ((after - before).norm() / before.norm()).item()
-            found["same"] = torch.equal(after, call())
-            print(
-                name, "after", found["after_us"], "difference", found["difference"], found["same"], flush=True
-            )
-            measure.save(out, "hopper-passes", {"passes": result, "table": table()}, quiet=True)
-            print(name, "after", *map(brief, found["after_kernels"]), sep="\n  ", flush=True)
 
 
-def brief(row: dict[str, Any]) -> str:
-    return f"{row['calls']} x {row['us']} us, gap {row['gap_us']}: {row['kernel'][:40]}"
+def can_run() -> bool:
+    return torch.cuda.is_available() and hopper.runs_on(torch.device("cuda"))
 
 
-def told(cut: Any) -> str:
-    return (
-        short(cut if isinstance(cut, int) else asdict(cut))
-        if isinstance(cut, int | HopperTiling)
-        else "triton"
-    )
-
-
-def profiled(call: Any) -> list[dict[str, Any]]:
-    """The kernels of one replayed pass: how often, how long, and how long until the next begins after they end."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    graph.replay()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        graph.replay()
-        torch.cuda.synchronize()
-    events = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    events.sort(key=lambda e: e.time_range.start)
-    rows: dict[str, list[tuple[float, float]]] = {}
-    for event, following in zip(events, [*events[1:], events[-1]], strict=True):
-        span = event.time_range
-        gap = following.time_range.start - span.end if following is not event else 0
-        rows.setdefault(event.name[:60], []).append((span.end - span.start, gap))
-    table = [
-        {
-            "kernel": name,
-            "calls": len(times),
-            "us": round(sum(t for t, _ in times) / len(times), 2),
-            "gap_us": round(sum(g for _, g in times) / len(times), 2),
-        }
-        for name, times in rows.items()
-    ]
-    return sorted(table, key=lambda row: -row["us"] * row["calls"])
-
-
-def guarded_passes(rows: Sequence[dict[str, Any]], out: Path, path: Path) -> None:
+def guarded_choice(*args: Any) -> None:
     try:
-        in_passes(rows, out, path)
+        from hopper_choice import choose
+
+        choose(*args)
     except Exception:
         traceback.print_exc()
         os._exit(1)
@@ -499,10 +287,21 @@ def guarded_passes(rows: Sequence[dict[str, Any]], out: Path, path: Path) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--seconds", type=float, default=30, help="for the products alone")
-    parser.add_argument("--pass-seconds", type=float, default=50, help="for the passes")
+    parser.add_argument("--seconds", type=float, default=60, help="at most, for the products alone")
+    parser.add_argument(
+        "--choice-seconds", type=float, default=300, help="at most, for passes and the cascade"
+    )
+    parser.add_argument("--cycles", type=int, default=60, help="of the whole cascade with each table")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="keep what was found beside the kernels, if the cascade is faster",
+    )
     args = parser.parse_args()
     begun = time.monotonic()
+    with multiprocessing.get_context("fork").Pool(1) as pool:  # a card taken here would be lost to the others
+        if not pool.apply(can_run):
+            parser.error(f"this needs a card of compute capability {hopper.CAPABILITY}")
     args.out.mkdir(parents=True, exist_ok=True)
     tried = jobs()
     folder = Path(tempfile.mkdtemp(prefix="hopper-"))
@@ -514,9 +313,12 @@ def main() -> None:
     measure.save(args.out, "hopper-products", {"commit": measure.commit(), "products": rows}, quiet=True)
     path = args.out / "hopper-passes.jsonl"
     path.write_text("")
-    until = time.monotonic() + args.pass_seconds
-    print("passes:", watched(guarded_passes, (rows, args.out, path), path, 40, 30, until), flush=True)
+    (args.out / "hopper-passes.json").unlink(missing_ok=True)
+    until = time.monotonic() + args.choice_seconds
+    chosen = (rows, args.out, path, args.cycles, args.write)
+    print("choice:", watched(guarded_choice, chosen, path, 90, 90, until), flush=True)
     shutil.rmtree(folder)
+    measure.save(args.out, "hopper-h200", summarise(args.out), quiet=True)
     print(f"all took {time.monotonic() - begun:.1f} s", flush=True)
 
 

@@ -5,10 +5,13 @@
 // weights are asked for before the rows are there. Multiprocessors of a cluster have neighbouring outputs and the same
 // rows: one of them in turn reads a tile of rows for all. Two warps ask for tiles, each group of four others multiplies.
 //
+// A tile whose outputs are no multiple of 64 is read past its end, and what comes of it is not written: the shared
+// memory must reach as far (HopperTiling.shared_bytes).
+//
 // Given at compile time: TOKENS (rows, rounded up to 8), OUTPUTS (of a tile, a multiple of 8), BLOCKS (of 64 of them
-// for each group of four warps), GROUPS, W_STAGES and X_STAGES (tiles in a ring), CLUSTER, HALF (write bfloat16, else float32), GELU (of the sum and a bias),
-// OVERLAP (start before the kernel before is done), PACKED (each tile of weights in one piece); and multiply(), the
-// instruction for that many rows.
+// for each group of four warps), GROUPS, W_STAGES and X_STAGES (tiles in a ring), CLUSTER, HALF (write bfloat16, else
+// float32), GELU (of the sum and a bias), OVERLAP (start before the kernel before is done), PACKED (each tile of
+// weights in one piece); and multiply(), the instruction for that many rows.
 
 constexpr u32 STEP = 64;  // inputs of a tile: 128 bytes, the swizzle's width
 constexpr u32 W_BYTES = OUTPUTS * STEP * 2, X_BYTES = TOKENS * STEP * 2;
@@ -52,22 +55,38 @@ __device__ __forceinline__ void barrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Without a scope: what was read came through wgmma and is done with. A release at the cluster's scope is a fence of the
+// whole card (MEMBAR.ALL.GPU), almost a microsecond at every step.
 __device__ __forceinline__ void barrier_arrive_at(u32 barrier, u32 rank) {
     asm volatile(
         "{\n"
         ".reg .b32 there;\n"
         "mapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
         "}\n" ::"r"(barrier),
         "r"(rank)
         : "memory");
 }
 
+// All of the cluster are here; barriers are made known by their own fence, and no other data is handed over.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile(
-        "barrier.cluster.arrive.release.aligned;\n"
+        "barrier.cluster.arrive.relaxed.aligned;\n"
         "barrier.cluster.wait.acquire.aligned;\n" ::
             : "memory");
+}
+
+// This warp signals to no neighbour any more. A fence, so that its last signals have arrived; once, and before the
+// sums are written, so that it has nothing else to wait for.
+__device__ __forceinline__ void cluster_done() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+// None leaves while another may still signal to it.
+__device__ __forceinline__ void cluster_leave() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ u32 cluster_rank() {
@@ -200,6 +219,7 @@ product(const __grid_constant__ Map weight, const __grid_constant__ Map x, const
                 if (i % CLUSTER == rank) load_rows(x_ring + slot * X_BYTES, x, full, (start + i) * STEP);
             }
         }
+        if constexpr (CLUSTER > 1) cluster_done();
     } else {
         if constexpr (CROWDED) asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
         const u32 first_block = warp / 4 * BLOCKS;
@@ -244,6 +264,7 @@ product(const __grid_constant__ Map weight, const __grid_constant__ Map x, const
         wait_for_products<0>();
 #pragma unroll
         for (int b = 0; b < BLOCKS; ++b) keep(sums[b]);
+        if constexpr (CLUSTER > 1) cluster_done();
 
         // All tiles are read: the rings hold the sums, turned, so that lines of outputs are written.
         asm volatile("bar.sync 1, %0;" ::"n"(32 * WARPS) : "memory");
@@ -283,6 +304,5 @@ product(const __grid_constant__ Map weight, const __grid_constant__ Map x, const
             }
         }
     }
-    __syncwarp();
-    if constexpr (CLUSTER > 1) cluster_sync();  // none leaves while another may still signal to it
+    if constexpr (CLUSTER > 1) cluster_leave();
 }

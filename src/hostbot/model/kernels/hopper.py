@@ -3,7 +3,8 @@
 Legend: M rows (tokens of a pass), K inputs, N outputs, P shares of K.
 
 Triton has no clusters, whose multiprocessors read the rows once for all of them; the driver's launch has. Both
-libraries come with a CUDA build of torch and its card's driver; nothing is compiled ahead.
+libraries come with a CUDA build of torch and its card's driver; nothing is compiled ahead. Its machine code runs on
+cards of compute capability 9.0 and on no others, older or newer: ``runs_on`` says so, ``hopper_product`` refuses.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+CAPABILITY = (9, 0)
 SOURCE = Path(__file__).with_name("hopper.cu")
 MOST_ROWS = 160
 STEP = 64
@@ -47,9 +49,16 @@ class HopperTiling:
     """Shares in bfloat16 rather than float32: as exact as one rounded sum, and half the bytes."""
 
     def shared_bytes(self, rows: int) -> int:
-        """Bytes of shared memory: both rings, at least what the sums need on their way out, and alignment."""
+        """Bytes of shared memory: both rings, what is read past the last tile, the sums on their way out, alignment."""
+        of_groups = 64 * self.blocks * self.groups
         rings = 2 * STEP * (self.outputs * self.w_stages + _tokens(rows) * self.x_stages)
-        return max(rings, self.groups * self.blocks * _tokens(rows) * 68 * 4) + 1024
+        read = 2 * STEP * (self.outputs * (self.w_stages - 1) + of_groups)
+        sums = of_groups // 64 * _tokens(rows) * 68 * 4
+        return max(rings, read, sums) + 1024
+
+    def grid(self, outputs: int) -> tuple[int, int, int]:
+        """Blocks to launch: tiles of outputs in whole clusters, and shares."""
+        return -(-outputs // (self.outputs * self.cluster)) * self.cluster, self.shares, 1
 
     @property
     def groups(self) -> int:
@@ -66,6 +75,16 @@ class HopperTiling:
         of_tile = self.outputs % 8 == 0 and 8 <= self.outputs <= 256 and outputs % 4 == 0 and inputs % 8 == 0
         in_shares = 1 <= self.shares <= -(-inputs // STEP) and 1 <= self.cluster <= 8
         return of_tile and in_shares and rows <= MOST_ROWS and self.shared_bytes(rows) <= MOST_SHARED + 1024
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether a device can run this product at all."""
+    return device.type == "cuda" and _capability(device) == CAPABILITY
 
 
 def _tokens(rows: int) -> int:
@@ -245,9 +264,8 @@ def launch_kernel(
     attributes = (_Attribute * 2)()
     attributes[0].id, attributes[0].value.cluster = CLUSTER_DIMENSION, (c_uint * 3)(tiling.cluster, 1, 1)
     attributes[1].id, attributes[1].value.number = PROGRAMMATIC_SERIALIZATION, 1
-    tiles = -(-outputs // (tiling.outputs * tiling.cluster)) * tiling.cluster
     config = _LaunchConfig(
-        grid=(c_uint * 3)(tiles, tiling.shares, 1),
+        grid=(c_uint * 3)(*tiling.grid(outputs)),
         block=(c_uint * 3)(tiling.threads, 1, 1),
         shared=tiling.shared_bytes(rows),
         stream=torch.cuda.current_stream(x.device).cuda_stream,
@@ -269,10 +287,17 @@ def hopper_product(
     """The product of up to ``MOST_ROWS`` rows, cut as told; with ``gelu_bias``, GELU (tanh) of it plus the bias."""
     (rows, inputs), outputs = x.shape, weight.shape[0]
     half = tiling.half or gelu_bias is not None
+    if not runs_on(x.device):
+        had = f"capability {_capability(x.device)}" if x.is_cuda else "none"
+        raise RuntimeError(
+            f"the Hopper product needs a card of capability {CAPABILITY}; {x.device} has {had}"
+        )
+    assert x.dtype == weight.dtype == torch.bfloat16
     assert tiling.fits(rows, outputs, inputs), (tiling, rows, outputs, inputs)
     assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous()  # noqa: PT018
     assert out.dtype == (torch.bfloat16 if half else torch.float32)
     assert out.shape == (tiling.shares, rows, outputs)
     assert tiling.shares == 1 or gelu_bias is None
-    kernel = _kernel(tiling, _tokens(rows), gelu_bias is not None, overlap, x.device.index)
-    launch_kernel(kernel, x, weight, tiling, out, gelu_bias, overlap)
+    with torch.cuda.device(x.device):
+        kernel = _kernel(tiling, _tokens(rows), gelu_bias is not None, overlap, x.device.index)
+        launch_kernel(kernel, x, weight, tiling, out, gelu_bias, overlap)
