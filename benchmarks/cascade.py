@@ -29,6 +29,8 @@ from hostbot.model.experts import ExpertConfig
 from hostbot.model.fp8 import quantise_
 from hostbot.model.host import Context, HostConfig, HostModel
 from hostbot.model.kernels import usable
+from hostbot.model.kernels.ways import way_in_words
+from hostbot.model.layers import gate_rows
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig
 from hostbot.policy.naive import uncached
@@ -76,6 +78,19 @@ def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[st
             tflop += max(1, count) * (2 * weights * tokens + attention) / 1e12
             gbytes += count * bytes_each * (weights + cached) / 1e9
         found[name] = (tflop, gbytes)
+    return found
+
+
+def ways(config: HostConfig, cascade: CascadeConfig, device: torch.device) -> dict[str, str]:
+    """Which product each pass of few rows uses, by its rows, outputs and inputs."""
+    found = {}
+    future = config.grid.future_latents * config.grid.frame_tokens
+    rows = {cascade.num_localisations: config.video, future: config.video, config.horizon: config.action}
+    for num_rows, expert in rows.items():
+        dim, inner, ffn = expert.dim, expert.inner_dim, expert.ffn_dim
+        gates = gate_rows(expert.num_heads)
+        for shape in ((3 * inner + gates, dim), (dim, inner), (inner, dim), (ffn, dim), (dim, ffn)):
+            found["x".join(map(str, (num_rows, *shape)))] = way_in_words(num_rows, *shape, device)
     return found
 
 
@@ -259,6 +274,8 @@ def main() -> None:
     few = max(3, args.cycles // 10)
     main_variant = "kernels" if usable(model) else "plain" if args.compile == "off" else "compiled"
     variants = {main_variant: (fast, args.cycles)}
+    if main_variant == "kernels":
+        result["products"] = ways(config, fast, device)
     if args.plain and main_variant != "plain":
         variants["plain"] = (replace(fast, kernels=False, compile="off"), few)
     attempt(result, main_variant, lambda: variant(*variants[main_variant]), args.out)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 TILING = ("outputs", "inputs", "warps", "stages", "shares", "early")
-CUT = ("queries", "keys", "fixed_shares", "warps", "stages")
+CUT = ("queries", "keys", "fixed_shares", "warps", "stages", "own_shares")
 PRODUCTS: dict[tuple[int, int], dict[tuple[int, int], list[Any]]] = {
     (147, 3072): {
         (3072, 3072): [1, 2, (64, 64, 4, 4, 4, 0), (64, 64, 4, 4, 3, 0), (128, 64, 4, 5, 5, 0)],
@@ -82,8 +82,13 @@ PRODUCTS: dict[tuple[int, int], dict[tuple[int, int], list[Any]]] = {
         ],
     },
 }
-ATTENTIONS = {
-    (160, True): [(64, 64, n, 4, s) for n in (1, 2, 3) for s in (2, 3)] + [(64, 128, 2, 4, 2)],
+ATTENTIONS: dict[tuple[int, bool], list[tuple[int, ...]]] = {
+    (160, True): [
+        *((64, 64, n, 4, s) for n in (1, 2, 3) for s in (2, 3)),
+        (64, 128, 2, 4, 2),
+        *((64, 64, 0, 4, s, n) for n in (2, 3, 4) for s in (2, 3)),
+        (64, 128, 0, 4, 2, 3),
+    ],
     (160, False): [
         (64, 64, 1, 4, 2),
         (64, 64, 1, 4, 3),

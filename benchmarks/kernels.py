@@ -4,7 +4,7 @@
 
 A kernel alone tells little: what it reads was fetched by the one before it, and it is read by the one after. So a
 pass of a few layers (more weights than any cache holds) is timed in a graph with every cut of every kernel in turn,
-and the fastest is kept. What comes out is what ``kernels/product.py`` and ``kernels/attention.py`` hold as theirs.
+and the fastest is kept. What comes out is what ``kernels/h200.json`` holds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from models import build, inputs
 
 from hostbot.model.experts import ExpertConfig
 from hostbot.model.host import HostConfig
-from hostbot.model.kernels import attention, cuts, launch, product
+from hostbot.model.kernels import attention, cuts, launch, ways
 from hostbot.model.kernels.attention import Cut
-from hostbot.model.kernels.product import Tiling
+from hostbot.model.kernels.hopper import HopperTiling
+from hostbot.model.kernels.ways import Tiling
 from hostbot.model.sizes import wan5b_model
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig
@@ -94,13 +95,15 @@ def product_choices(rows: int, expert: ExpertConfig) -> Iterator[Choice]:
         candidates = [
             cut if isinstance(cut, int) else Tiling(**dict(zip(TILING, cut, strict=True))) for cut in tried
         ]
-        key = (sum(product._widths(rows)), outputs, inner)
-        yield Choice(name=f"{rows}x{outputs}x{inner}", table=product.MEASURED, key=key, candidates=candidates)
+        key = (sum(ways.widths(rows)), outputs, inner)
+        if isinstance(ways.MEASURED[key], HopperTiling):
+            candidates.append(ways.MEASURED[key])
+        yield Choice(name=f"{rows}x{outputs}x{inner}", table=ways.MEASURED, key=key, candidates=candidates)
 
 
 def attention_choices(few: int) -> Iterator[Choice]:
     for long in (True, False):
-        candidates = [Cut(**dict(zip(CUT, cut, strict=True))) for cut in ATTENTIONS[few, long]]
+        candidates = [Cut(**dict(zip(CUT, cut, strict=False))) for cut in ATTENTIONS[few, long]]
         name = f"attention {few} {'long' if long else 'short'}"
         yield Choice(name=name, table=attention.MEASURED, key=(few, long), candidates=candidates)
 
@@ -136,13 +139,19 @@ def shown(candidate: Any) -> Any:
     return candidate if isinstance(candidate, int) else asdict(candidate)
 
 
+def written(key: Any) -> dict[str, Any]:
+    """A product's row: the way for any card, and the Hopper one where that is faster."""
+    way = ways.MEASURED[key]
+    plain = ways.ELSEWHERE[key] if isinstance(way, HopperTiling) else way
+    row = {"library_shares": plain} if isinstance(plain, int) else {"tiling": asdict(plain)}
+    return row | ({"hopper": asdict(way)} if isinstance(way, HopperTiling) else {})
+
+
 def table() -> dict[str, Any]:
     """The tables as they stand, as ``kernels/cuts.py`` reads them."""
     return {
         "products": [
-            {"rows": m, "outputs": n, "inputs": k}
-            | ({"library_shares": cut} if isinstance(cut, int) else {"tiling": asdict(cut)})
-            for (m, n, k), cut in product.MEASURED.items()
+            {"rows": m, "outputs": n, "inputs": k} | written((m, n, k)) for m, n, k in ways.MEASURED
         ],
         "attentions": [
             {"queries": few, "long": long, "cut": asdict(cut)}

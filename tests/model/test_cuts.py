@@ -5,6 +5,7 @@ import pytest
 from hostbot.model import kernels
 from hostbot.model.fp8 import quantise_
 from hostbot.model.kernels import cuts
+from hostbot.model.kernels.hopper import HopperTiling
 from hostbot.model.sizes import wan5b_model
 from tests.model.small import small_model
 
@@ -16,6 +17,10 @@ def test_a_cpu_model_runs_in_plain_torch():
 
 @pytest.mark.parametrize("row", cuts.read()["products"], ids=str)
 def test_every_product_can_be_cut_as_said(row):
+    shape = row["rows"], row["outputs"], row["inputs"]
+    if "hopper" in row:
+        assert HopperTiling(**row["hopper"]).fits(*shape)
+        assert row["hopper"]["shares"] == 1 or not fits_gelu(row)
     if "library_shares" in row:
         assert row["inputs"] % row["library_shares"] == 0
         return
@@ -27,6 +32,12 @@ def test_every_product_can_be_cut_as_said(row):
     assert tiling["early"] & (tiling["early"] - 1) == 0
     shared = 2 * (row["rows"] + tiling["outputs"]) * (tiling["early"] + tiling["stages"] * tiling["inputs"])
     assert shared <= 227 * 1024
+
+
+def fits_gelu(row):
+    """Whether a GELU may follow, which no share can have to itself."""
+    config = wan5b_model()
+    return any((row["outputs"], row["inputs"]) == (e.ffn_dim, e.dim) for e in (config.video, config.action))
 
 
 def test_every_product_of_the_paper_s_size_is_there():

@@ -13,7 +13,8 @@ from hostbot.model.kernels import launch
 from hostbot.model.kernels.attention import Cut, Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
 from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_norm
-from hostbot.model.kernels.product import Tiling, gelu_product, shares_of_product, tiled
+from hostbot.model.kernels.product import gelu_product, shares_of_product, tiled
+from hostbot.model.kernels.ways import Tiling
 from hostbot.model.layers import Linear
 from hostbot.model.rope import line_rope, rotate
 
@@ -137,6 +138,10 @@ def test_parts_of_heads():
         Cut(queries=16, keys=16, fixed_shares=3),
         Cut(queries=64, keys=32, fixed_shares=2),
         Cut(queries=16, keys=64, fixed_shares=9),
+        Cut(queries=16, keys=16, fixed_shares=0, own_shares=3),
+        Cut(queries=64, keys=32, fixed_shares=0, own_shares=2),
+        Cut(queries=16, keys=16, fixed_shares=2, own_shares=2),
+        Cut(queries=16, keys=64, fixed_shares=0),
     ],
 )
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ class Cut:
     queries: int
     keys: int
     fixed_shares: int = 1
-    """Shares of the keys that were there before; those of the pass itself are one more, where it has any."""
+    """Shares of the keys that were there before; 0: these are no different from the pass's own."""
+    own_shares: int = 1
+    """Shares of the keys of the pass itself, where it has any."""
     warps: int = 4
     stages: int = 2
 
@@ -171,6 +173,13 @@ def best_cut(num_queries: int, num_keys: int, fixed: int) -> Cut:
     return Cut(queries=min(64, few or 64), keys=64, fixed_shares=shares)
 
 
+def _in_shares(num_keys: int, block: int, shares: int) -> tuple[int, int]:
+    """Shares that so many keys make, and the most blocks that one of them has."""
+    blocks = triton.cdiv(num_keys, block)
+    shares = min(shares, blocks)
+    return shares, triton.cdiv(blocks, max(1, shares))
+
+
 def attention_of(
     q: Float[Tensor, "M i"],
     k: Float[Tensor, "B T h d"],
@@ -187,11 +196,10 @@ def attention_of(
     )
     fixed = min(sight.fixed, num_keys)
     cut = cut or best_cut(num_queries, num_keys, fixed)
-    of_fixed = min(cut.fixed_shares, triton.cdiv(fixed, cut.keys))
-    shares = of_fixed + (num_keys > fixed)
-    most = max(
-        triton.cdiv(triton.cdiv(fixed, cut.keys), max(1, of_fixed)), triton.cdiv(num_keys - fixed, cut.keys)
-    )
+    fixed = fixed if cut.fixed_shares else 0
+    of_fixed, most_of_fixed = _in_shares(fixed, cut.keys, cut.fixed_shares)
+    of_own, most_of_own = _in_shares(num_keys - fixed, cut.keys, cut.own_shares)
+    shares, most = of_fixed + of_own, max(most_of_fixed, most_of_own)
     tops = totals = None
     if shares > 1:
         parts, tops, totals = (

@@ -13,8 +13,6 @@ rows are there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
 import triton
 import triton.language as tl
@@ -22,26 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hostbot.model.kernels import cuts, launch
+from hostbot.model.kernels import launch
+from hostbot.model.kernels.hopper import HopperTiling, hopper_product
 from hostbot.model.kernels.launch import begin, ready
-
-MOST_ROWS = 160
-"""Above this many rows arithmetic, not reading, takes the time, and the library's product is as good."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tiling:
-    """How a product is cut up."""
-
-    outputs: int
-    """Outputs of a tile."""
-    inputs: int
-    """Inputs of a step."""
-    warps: int = 4
-    stages: int = 4
-    shares: int = 1
-    early: int = 0
-    """Inputs whose weights are read before the rows are there; a power of two, as many as a share has at least."""
+from hostbot.model.kernels.ways import MOST_ROWS, Tiling, best_way, fits, widths
 
 
 @triton.jit
@@ -109,20 +91,6 @@ def _product_kernel(
         _store(high, bias, out, first_n, LOW, M, N, HIGH, BLOCK_N, GELU)
 
 
-def _widths(rows: int) -> tuple[int, int]:
-    """Rows as at most two powers of two: 147 is 128 + 32, which wastes a twelfth; 256 would waste three quarters."""
-    if rows <= 128:
-        return max(16, triton.next_power_of_2(rows)), 0
-    return 128, 32
-
-
-def fits(tiling: Tiling, inputs: int) -> bool:
-    """Whether even the last share has as many inputs as are read early."""
-    steps = triton.cdiv(triton.cdiv(inputs, tiling.inputs), tiling.shares)
-    last = triton.cdiv(inputs, tiling.inputs) - (tiling.shares - 1) * steps
-    return tiling.early == 0 or last * tiling.inputs >= tiling.early
-
-
 def tiled(
     x: Float[Tensor, "M K"],
     weight: Float[Tensor, "N K"],
@@ -132,7 +100,7 @@ def tiled(
 ) -> None:
     """The product of up to ``MOST_ROWS`` rows, cut as told; with ``gelu_bias``, GELU (tanh) of it plus the bias."""
     (rows, inputs), outputs = x.shape, weight.shape[0]
-    low, high = _widths(rows)
+    low, high = widths(rows)
     assert rows <= MOST_ROWS, f"{rows} rows are more than {MOST_ROWS}"
     assert fits(tiling, inputs) and not (high and tiling.early), (tiling, inputs)  # noqa: PT018
     block, early = tiling.inputs, tiling.early or tiling.inputs
@@ -159,31 +127,6 @@ def tiled(
     )
 
 
-def _measured() -> dict[tuple[int, int, int], Tiling | int]:
-    rows = cuts.read()["products"]
-    return {
-        (row["rows"], row["outputs"], row["inputs"]): row.get("library_shares") or Tiling(**row["tiling"])
-        for row in rows
-    }
-
-
-MEASURED = _measured()
-"""Fastest cuts by rows rounded up, N and K; a number: the library's product in so many shares."""
-
-
-def best_tiling(rows: int, outputs: int, inputs: int, may_share: bool) -> Tiling | int:
-    """What was measured for such a product, or a guess from it."""
-    if rows > MOST_ROWS:
-        return 1
-    key = sum(_widths(rows)), outputs, inputs
-    if key in MEASURED:
-        return MEASURED[key]
-    block = Tiling(outputs=128, inputs=64, warps=8) if rows > 32 else Tiling(outputs=64, inputs=128)
-    tiles = triton.cdiv(outputs, block.outputs)
-    shares = max(1, min(132 // tiles, inputs // 512)) if may_share else 1
-    return replace(block, shares=shares)
-
-
 def _library_shares(
     x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], shares: int
 ) -> Float[Tensor, "P M N"]:
@@ -196,11 +139,15 @@ def _library_shares(
 
 def shares_of_product(x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"]) -> Float[Tensor, "P M N"]:
     """``x @ weight.T`` as one or more addends; whoever reads them adds them up, and the bias."""
-    tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=True)
-    if isinstance(tiling, int):
-        return _library_shares(x, weight, tiling)
-    out = x.new_empty(tiling.shares, len(x), len(weight), dtype=torch.float32)
-    tiled(x, weight, tiling, out)
+    way = best_way(len(x), len(weight), x.shape[1], may_share=True, device=x.device)
+    if isinstance(way, int):
+        return _library_shares(x, weight, way)
+    rounded = isinstance(way, HopperTiling) and way.half
+    out = x.new_empty(way.shares, len(x), len(weight), dtype=x.dtype if rounded else torch.float32)
+    if isinstance(way, HopperTiling):
+        hopper_product(x, weight, way, out, overlap=launch.overlap)
+    else:
+        tiled(x, weight, way, out)
     return out
 
 
@@ -208,9 +155,12 @@ def gelu_product(
     x: Float[Tensor, "M K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"]
 ) -> Float[Tensor, "M N"]:
     """GELU (tanh) of a linear layer, in the inputs' type."""
-    tiling = best_tiling(len(x), len(weight), x.shape[1], may_share=False)
-    if isinstance(tiling, int):
+    way = best_way(len(x), len(weight), x.shape[1], may_share=False, device=x.device)
+    if isinstance(way, int):
         return torch.ops.aten._addmm_activation(bias, x, weight.T, use_gelu=True)
     out = x.new_empty(1, len(x), len(weight))
-    tiled(x, weight, tiling, out, bias)
+    if isinstance(way, HopperTiling):
+        hopper_product(x, weight, way, out, bias, overlap=launch.overlap)
+    else:
+        tiled(x, weight, way, out, bias)
     return out[0]
