@@ -4,7 +4,7 @@
 
 Weights come from memory, not from a cache: each product cycles through more of them than any cache holds, in one graph.
 Every cut runs in a process that may fail or hang without losing the others. The fastest that were right are then tried
-in a cascade pass of eight layers, as ``kernels.py`` does, and those that were faster there in the whole cascade
+in a cascade pass of eight layers, as ``kernel_choice.py`` does, and those that were faster there in the whole cascade
 (``hopper_choice.py``). With ``--write`` and a cascade that was faster they become what ``kernels/h200.json`` holds.
 """
 

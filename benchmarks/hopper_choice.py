@@ -18,7 +18,7 @@ from typing import Any
 import measure
 import torch
 from hopper_cuts import PASSES, SHAPES
-from kernels import Choice, attention_choices, few_layers, microseconds, passes, shown, table, try_all
+from kernel_choice import Choice, attention_choices, few_layers, microseconds, passes, shown, table, try_all
 from models import build, inputs
 
 from hostbot.model.host import HostModel

@@ -110,3 +110,11 @@ def test_the_simulator_never_imports_torch():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.split(".")[0] == "torch" for name in names), path
+
+
+def test_no_benchmark_hides_a_package_that_others_look_for():
+    """A script's folder comes first on the path, and transformers looks whether there is a package ``kernels``."""
+    scripts = str(SRC.parents[1] / "benchmarks")
+    code = f"import sys; sys.path.insert(0, {scripts!r}); from diffusers import AutoencoderKLWan"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-800:]

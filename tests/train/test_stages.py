@@ -1,6 +1,7 @@
 """What is learned: pointing, low-rank changes, weights that start a stage, and what a run leaves behind."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -163,3 +164,29 @@ def test_clips_are_encoded_as_the_codec_does_one_by_one():
         for clip, latents in zip(clips, found, strict=True):
             alone = codec.encode_views(torch.from_numpy(clip)).transpose(0, 1).numpy()
             assert np.abs(latents - alone).max() < close * np.abs(alone).max()
+
+
+def test_what_stands_out_counts_more_where_that_is_asked_for():
+    """The same error on a small thing and on the bare table: alike without focus, dearer on the thing with it."""
+    from hostbot.model.vae import tiny_vae
+    from hostbot.train.vae import VaeLoss, contrast, to_pixels
+
+    clips = torch.full((1, 1, 64, 64, 3), 200, dtype=torch.uint8)
+    clips[:, :, 20:24, 20:24] = torch.tensor([220, 20, 20], dtype=torch.uint8)
+    pixels = to_pixels(clips)
+    stands_out = contrast(pixels)
+    assert stands_out.shape == (1, 1, 1, 64, 64)
+    assert stands_out.mean() == pytest.approx(1.0)
+    assert stands_out[..., 20:24, 20:24].min() > 20 * stands_out[..., 50:, 50:].max()
+    assert contrast(torch.zeros(2, 3, 5, 8, 8)).max() == 0, "nothing stands out of nothing"
+    totals = {}
+    for focus in (0.0, 1.0):
+        module = VaeLoss(tiny_vae(), kl=0.0, focus=focus)
+        for name, place in (("thing", slice(20, 24)), ("table", slice(50, 54))):
+            wrong = pixels.clone()
+            wrong[..., place, place] += 0.5
+            module.vae.decode = lambda latents, wrong=wrong: SimpleNamespace(sample=wrong)
+            totals[name, focus] = module(clips, torch.Generator().manual_seed(0))["total"].item()
+    assert totals["thing", 0.0] == pytest.approx(totals["table", 0.0])
+    assert totals["thing", 1.0] > 5 * totals["table", 1.0]
+    assert totals["table", 1.0] == pytest.approx(totals["table", 0.0], rel=0.01)

@@ -67,6 +67,8 @@ class Vae(Loop):
     """Datasets, robot and human."""
     clips: int = 20_000
     """Clips drawn from them, kept in OUT/clips.npy."""
+    focus: float = 1.0
+    """How much more a pixel counts that stands out from those around it, as small things do."""
     source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
     """Start from this VAE instead of from nothing."""
 
@@ -83,6 +85,7 @@ class Vae(Loop):
             size=tiny().data.image_size,
             fingerprints=tuple(map(fingerprint, sources)),
             clips=self.clips,
+            focus=self.focus,
             source="" if self.source is None else str(self.source.resolve()),
         )
         with shown("training the VAE", config.train.steps) as hooks:

@@ -38,18 +38,29 @@ _CALIBRATION = 256
 class VaeLoss(nn.Module):
     """A VAE as a module whose call is its training loss."""
 
-    def __init__(self, vae: AutoencoderKLWan, kl: float = 1e-6) -> None:
+    def __init__(self, vae: AutoencoderKLWan, kl: float = 1e-6, focus: float = 0.0) -> None:
         super().__init__()
-        self.vae, self.kl = vae, kl
+        self.vae, self.kl, self.focus = vae, kl, focus
 
     def forward(self, clips: UInt8[Tensor, "B T h w 3"], generator: torch.Generator) -> dict[str, Tensor]:
         """Losses of a batch of clips."""
         pixels = to_pixels(clips)
         posterior = self.vae.encode(pixels).latent_dist
         rebuilt = self.vae.decode(posterior.sample(generator)).sample.float()
-        l1, l2 = F.l1_loss(rebuilt, pixels), F.mse_loss(rebuilt, pixels)
+        apart = (rebuilt - pixels).abs()
+        weighed = apart if self.focus == 0 else apart * (1 + self.focus * contrast(pixels))
+        error = (weighed + weighed * apart).mean()
         kl = posterior.kl().mean()
-        return {"total": l1 + l2 + self.kl * kl, "l1": l1.detach(), "kl": kl.detach()}
+        return {"total": error + self.kl * kl, "l1": apart.mean().detach(), "kl": kl.detach()}
+
+
+def contrast(pixels: Float[Tensor, "B 3 T h w"], around: int = 9) -> Float[Tensor, "B 1 T h w"]:
+    """How much each pixel stands out from those around it, 1 on average: things do, the table under them does not."""
+    flat = pixels.transpose(1, 2).flatten(0, 1)
+    mean = F.avg_pool2d(flat, around, stride=1, padding=around // 2, count_include_pad=False)
+    out = (flat - mean).abs().mean(1, keepdim=True)
+    out = out / out.mean(dim=(1, 2, 3), keepdim=True).clamp(min=1e-3)
+    return out.unflatten(0, (len(pixels), -1)).transpose(1, 2)
 
 
 def to_pixels(clips: UInt8[Tensor, "B T h w 3"]) -> Float[Tensor, "B 3 T h w"]:
@@ -113,6 +124,8 @@ class VaeRun:
     strides: tuple[int, int] = (1, 8)
     """Frames between two of a clip; each clip draws its own."""
     kl: float = 1e-6
+    focus: float = 1.0
+    """How much more a pixel counts that stands out from those around it; 0: all count alike."""
     source: str = ""
     """A VAE of the same shape to go on from; empty: drawn from the seed."""
 
@@ -131,7 +144,7 @@ def train_vae(
         clips = _clips(config, sources, options.out, world, tick)
         torch.manual_seed(config.train.seed)
         vae = load_vae(Path(config.source)) if config.source else tiny_vae()
-        module = VaeLoss(vae.train(), config.kl).to(world.device)
+        module = VaeLoss(vae.train(), config.kl, config.focus).to(world.device)
         stage = VaeStage(
             module=module,
             clips=clips[config.held_out :],

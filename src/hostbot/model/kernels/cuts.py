@@ -1,4 +1,4 @@
-"""The fastest cuts that were measured, as data beside the kernels; ``benchmarks/kernels.py`` writes them."""
+"""The fastest cuts that were measured, as data beside the kernels; ``benchmarks/kernel_choice.py`` writes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which cut of each kernel makes a cascade pass fastest at paper size: tried one after the other, in the pass itself.
 
-    python benchmarks/kernels.py --out benchmarks/results
+    python benchmarks/kernel_choice.py --out benchmarks/results
 
 A kernel alone tells little: what it reads was fetched by the one before it, and it is read by the one after. So a
 pass of a few layers (more weights than any cache holds) is timed in a graph with every cut of every kernel in turn,
