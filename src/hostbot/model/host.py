@@ -143,7 +143,12 @@ class HostModel(nn.Module):
         self.joint_layer: Callable[..., Any] = any_layer
 
     def compile_layers(self) -> None:
-        """Compile the training layer once; all layers share the result."""
+        """Compile the training layer once; all layers share the result.
+
+        Without cuDNN's attention, in this whole process: compiled by torch 2.11 on an H200, its backward pass gave
+        wrong gradients or read where it must not.
+        """
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self.joint_layer = torch.compile(any_layer, dynamic=False)
 
     # Tokens -------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Fused training layers, used only where they learn the same as the plain ones.
 
 A compiler can be wrong without an error. With cuDNN's attention inside fused layers torch 2.11 on an H200 gave
-gradients thousands of times too large, or read where it must not; losses fell for a while all the same. So cuDNN's
-attention is left out of fused layers, and a run's first gradients are compared before anything is learned.
+gradients thousands of times too large, or read where it must not; losses fell for a while all the same. So
+``compile_layers`` leaves it out, and a run's first gradients are compared before anything is learned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def compile_checked(
     model = stage.module.model
     torch._dynamo.config.recompile_limit = 64
     plain = _gradients(stage, config, world)
-    torch.backends.cuda.enable_cudnn_sdp(False)
     model.compile_layers()
     off = _difference(_gradients(stage, config, world), plain)
     if off > TOLERANCE:
