@@ -27,6 +27,8 @@ def test_an_interrupted_recording_goes_on(tmp_path):
     assert 2 <= begun <= 7
     with pytest.raises(BadInput, match="other settings"):
         list(record(root, "robot", replace(CONFIG, size=64)))
+    with pytest.raises(BadInput, match="other settings"):
+        list(record(root, "robot", replace(CONFIG, families=(task(split().mastered[0]).family,))))
     later = list(record(root, "robot", CONFIG))
     assert len(later) == 7 - begun
     assert num_done(root) == len(open_dataset(root)) == 7

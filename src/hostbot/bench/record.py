@@ -198,7 +198,7 @@ def _claim(root: Path, config: RecordConfig) -> None:
     """Write the configuration next to the parts, or refuse to go on with another one."""
     root.mkdir(parents=True, exist_ok=True)
     path = root / "record.json"
-    now: dict[str, Any] = {**asdict(config), "sha256": split().sha256}
-    if path.exists() and json.loads(path.read_text()) != now:
+    now: dict[str, Any] = {**asdict(config), "families": list(config.families), "sha256": split().sha256}
+    if path.exists() and {"families": [], **json.loads(path.read_text())} != now:
         raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
     path.write_text(json.dumps(now, indent=1) + "\n")
