@@ -28,21 +28,9 @@ from hostbot.train.vae import VaeLoss, contrast, to_pixels
 
 def coarse_vae() -> AutoencoderKLWan:
     """16x and 64 channels: as many numbers a token as 8x and 16 channels, at a quarter of the places."""
-    vae = AutoencoderKLWan(
-        base_dim=32,
-        decoder_base_dim=48,
-        z_dim=64,
-        dim_mult=[1, 2, 2],
-        num_res_blocks=1,
-        temperal_downsample=[True, True],
-        is_residual=True,
-        in_channels=48,
-        out_channels=48,
-        patch_size=4,
-        scale_factor_spatial=16,
-        latents_mean=[0.0] * 64,
-        latents_std=[1.0] * 64,
-    )
+    shape = {"base_dim": 32, "decoder_base_dim": 48, "z_dim": 64, "patch_size": 4, "scale_factor_spatial": 16}
+    channels = {"in_channels": 48, "out_channels": 48, "latents_mean": [0.0] * 64, "latents_std": [1.0] * 64}
+    vae = AutoencoderKLWan.from_config({**tiny_vae().config, **shape, **channels})
     with torch.no_grad():
         vae.quant_conv.bias[vae.config.z_dim :] = -6.0
     return vae

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
+from torch import nn
 
 from hostbot.config import provenance, read_json, to_dict, write_json
 from hostbot.data.batches import DrawConfig, Mixture, Pool
@@ -21,7 +22,7 @@ from hostbot.policy.policy import Policy as Acting
 from hostbot.train.checkpoint import steps_of
 from hostbot.train.compiled import compile_checked
 from hostbot.train.config import Mode, TrainConfig
-from hostbot.train.contract import Hooks, Outcome
+from hostbot.train.contract import Hooks, Outcome, Stage
 from hostbot.train.distributed import World, distribute, joined
 from hostbot.train.evaluate import validator
 from hostbot.train.export import export, load_head, load_model, spec_of
@@ -31,6 +32,7 @@ from hostbot.train.prepare import read_texts
 from hostbot.train.stages import LossWeights, Policy, PolicyStage
 from hostbot.types import BadInput
 
+B = TypeVar("B")
 _MAY_CHANGE = ("steps", "log_every", "save_every", "keep", "validate_every")
 _OWN_SHARE = 0.5
 """Of free device memory that samples may take."""
@@ -145,6 +147,25 @@ def _fits(size: int, world: World) -> bool:
     return size < _OWN_SHARE * torch.cuda.mem_get_info(world.device)[0]
 
 
+def resumed(
+    stage: Stage[B], config: TrainConfig, call: nn.Module, options: RunOptions, world: World
+) -> Trainer[B]:
+    """The loop of a run, where its last checkpoint left it."""
+    trainer = Trainer(
+        stage=stage,
+        config=config,
+        run=options.out,
+        world=world,
+        call=call,
+        hooks=options.hooks,
+        tensorboard=options.tensorboard,
+        minutes=options.minutes,
+        fit=options.fit,
+    )
+    trainer.resume()
+    return trainer
+
+
 def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]:
     """Train a policy and leave ``RUN/policy``; a run that is stopped leaves what it has so far, too."""
     with joined(options.mode, options.device) as world:
@@ -158,18 +179,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         call = distribute(policy, policy.model, world, config.train.precision == "bfloat16")
         if config.train.compile and world.device.type == "cuda":
             compile_checked(stage, config.train, world, options.hooks.on_warning)
-        trainer = Trainer(
-            stage=stage,
-            config=config.train,
-            run=options.out,
-            world=world,
-            call=call,
-            hooks=options.hooks,
-            tensorboard=options.tensorboard,
-            minutes=options.minutes,
-            fit=options.fit,
-        )
-        trainer.resume()
+        trainer = resumed(stage, config.train, call, options, world)
         outcome = trainer.train()
         notes = {"step": outcome.step, "finished": outcome.finished, "run": to_dict(config)}
         folder = export(

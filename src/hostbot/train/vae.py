@@ -28,8 +28,7 @@ from hostbot.model.vae import calibrate, load_vae, tiny_vae
 from hostbot.train.config import TrainConfig
 from hostbot.train.contract import Outcome
 from hostbot.train.distributed import World, joined
-from hostbot.train.loop import Trainer
-from hostbot.train.runs import RunOptions, claim_together
+from hostbot.train.runs import RunOptions, claim_together, resumed
 from hostbot.types import BadInput, EpisodeSource
 
 _CALIBRATION = 256
@@ -155,18 +154,7 @@ def train_vae(
         call: nn.Module = module
         if world.mode == "ddp":
             call = DistributedDataParallel(module)
-        trainer = Trainer(
-            stage=stage,
-            config=config.train,
-            run=options.out,
-            world=world,
-            call=call,
-            hooks=options.hooks,
-            tensorboard=options.tensorboard,
-            minutes=options.minutes,
-            fit=options.fit,
-        )
-        trainer.resume()
+        trainer = resumed(stage, config.train, call, options, world)
         outcome = trainer.train()
         if world.is_main:
             export_vae(stage, options.out / "vae")
