@@ -22,7 +22,7 @@ from diffusers import AutoencoderKLWan
 
 from hostbot.data.clips import collect_clips
 from hostbot.data.sources import open_source
-from hostbot.model.vae import tiny_vae
+from hostbot.model.vae import channels_last, tiny_vae
 from hostbot.train.vae import VaeLoss, contrast, to_pixels
 
 
@@ -63,7 +63,7 @@ def learn(variant: Variant, clips: torch.Tensor, held_out: torch.Tensor, args: A
     torch.manual_seed(0)
     module = VaeLoss(coarse_vae() if variant.coarse else tiny_vae(), focus=variant.focus).to(device)
     if variant.channels_last:
-        module.to(memory_format=torch.channels_last_3d)
+        channels_last(module.vae)
     optimiser = torch.optim.AdamW(module.parameters(), weight_decay=0.0, fused=device.type == "cuda")
     generator, rows = torch.Generator(device).manual_seed(0), torch.Generator().manual_seed(0)
     begun, steps, first = time.perf_counter(), 0, 0.0

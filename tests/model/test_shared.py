@@ -32,6 +32,30 @@ def test_sharing_changes_no_velocity_and_no_gradient(views, checkpointing, unsee
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().max()) + 1e-5)
 
 
+@pytest.mark.parametrize(("shared", "views"), [(1, None), (3, None), (3, (1,)), (None, None)])
+def test_watching_alone_gives_the_observation_of_the_whole_pass(shared, views):
+    """Values and gradients; ``None``: without a demonstration."""
+    model = small_model()
+    context = random_context(6)
+    text = context.text[::3].repeat_interleave(3, 0)
+    demo = None if shared is None else context.demo[::shared]
+    context = replace(context, text=text, demo=demo, shared=shared or 1, views=views)
+    found = []
+    for out in (model.watch(context), model(context, random_noised(model, 6)).observation):
+        model.zero_grad()
+        (out * out).sum().backward()
+        found.append((out, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
+    (alone, few), (whole, all_of_them) = found
+    assert torch.allclose(alone, whole, atol=1e-4)
+    for name, gradient in all_of_them.items():
+        if name in few:
+            close = 1e-3 * float(gradient.abs().max()) + 1e-5
+            assert torch.allclose(few[name], gradient, rtol=1e-3, atol=close), name
+        else:
+            assert float(gradient.abs().max()) == 0, name
+    assert "video.blocks.0.qkvg.weight" in few
+
+
 def test_numbers_that_do_not_fit_are_refused():
     model = small_model()
     context = replace(random_context(6), shared=3)

@@ -23,7 +23,7 @@ from hostbot.model.experts import ActionExpert, ExpertConfig, VideoExpert
 from hostbot.model.layers import Linear, LocalisationCodec
 from hostbot.model.mot import JointPlan, Stream, Tokens
 from hostbot.model.rope import grid_rope, line_rope
-from hostbot.model.shared import SharedPlan, any_layer
+from hostbot.model.shared import SharedPlan, WatchPlan, any_layer
 from hostbot.model.tokens import GridConfig, grid_positions, keep_views, patchify, unpatchify
 from hostbot.types import BadInput
 
@@ -225,7 +225,37 @@ class HostModel(nn.Module):
             observation=rows[:, plan.num_demo : end],
         )
 
-    def _layers(self, tokens: Any, plan: JointPlan | SharedPlan) -> Any:
+    def watch(self, context: Context) -> Float32[Tensor, "B S w"]:
+        """The observation's last tokens, as ``forward`` gives them: nothing that is predicted can change them."""
+        tokens = self.frame_tokens(context.observation, 1, "observation")
+        device = tokens.device
+        _, mod = self.video.time(torch.zeros(1, 1, device=device))
+        demo, stream = None, None
+        if context.demo is not None:
+            self._check_shares(context, len(tokens))
+            demo = self.demo_tokens(context.demo, context.views)
+            rope = self.demo_rope(context.views).to(device)
+            stream = Stream(mod=mod, widths=(demo.shape[1],), rope=rope)
+        plan = WatchPlan(
+            observation=Stream(
+                mod=mod, widths=(tokens.shape[1],), rope=self.observation_rope().to(device)
+            ),
+            context=self.video.text(self.context_tokens(context.text, context.proprio)),
+            demo=stream,
+            shared=context.shared,
+        )
+        seen: Float32[Tensor, "B S w"] = self._layers((demo, tokens), plan)[1]
+        return seen
+
+    def _check_shares(self, context: Context, batch: int) -> None:
+        assert context.demo is not None
+        if context.present is not None or len(context.demo) * context.shared != batch:
+            raise BadInput(
+                f"{len(context.demo)} demonstrations cannot be shared by {batch} samples, "
+                f"{context.shared} each with the same views"
+            )
+
+    def _layers(self, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan) -> Any:
         """All layers, recomputed in the backward pass where memory is to be spared."""
         for index in range(self.config.video.num_layers):
             layer = (self.video.layer(index), self.action.layer(index))
@@ -239,11 +269,7 @@ class HostModel(nn.Module):
     def _share(self, context: Context, tokens: Tokens, plan: JointPlan) -> Tokens:
         """All layers, each demonstration computed once for the samples that share it."""
         assert context.demo is not None
-        if context.present is not None or len(context.demo) * context.shared != len(tokens[0]):
-            raise BadInput(
-                f"{len(context.demo)} demonstrations cannot be shared by {len(tokens[0])} samples, "
-                f"{context.shared} each with the same views"
-            )
+        self._check_shares(context, len(tokens[0]))
         demo = self.demo_tokens(context.demo, context.views)
         rope = self.demo_rope(context.views).to(demo.device)
         # Demo tokens are at level 0 in every sample.

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Float32
+import torch
+from jaxtyping import Float, Float32
 from torch import Tensor
 
-from hostbot.model.experts import Block
+from hostbot.model.experts import Block, Keys
 from hostbot.model.layers import attend
 from hostbot.model.mot import JointPlan, Stream, Tokens, joined, joint_layer
 
@@ -40,25 +41,67 @@ def shared_layer(
 ) -> SharedTokens:
     """One layer: demonstrations by themselves, then every sample with the keys of its own."""
     demo, *rest = tokens
-    stream = plan.demo
-    q, kv, gate = joined(video.project(demo, stream.mod, stream.widths, stream.rope))
-    if not last:
-        text = video.context_keys(plan.joint.video_context[:: plan.shared])
-        attended = attend(q, *kv.unbind(0))
-        demo = video.finish(demo, attended, gate, stream.mod, stream.widths, text, demo.shape[1])
-    prefix = kv.repeat_interleave(plan.shared, dim=1)
+    demo, prefix = _demo_layer(video, demo, plan.demo, plan.joint.video_context, plan.shared, last)
     rows, clean, acts = joint_layer(video, action, (rest[0], rest[1], rest[2]), plan.joint, last, prefix)
     return demo, rows, clean, acts
+
+
+def _demo_layer(
+    video: Block,
+    demo: Float32[Tensor, "W S w"],
+    stream: Stream,
+    context: Float[Tensor, "B L w"],
+    shared: int,
+    last: bool,
+) -> tuple[Float32[Tensor, "W S w"], Keys]:
+    """Demonstrations by themselves, and their keys for every sample that watches them."""
+    q, kv, gate = joined(video.project(demo, stream.mod, stream.widths, stream.rope))
+    if not last:
+        text = video.context_keys(context[::shared])
+        demo = video.finish(
+            demo, attend(q, *kv.unbind(0)), gate, stream.mod, stream.widths, text, demo.shape[1]
+        )
+    return demo, kv.repeat_interleave(shared, dim=1)
+
+
+WatchTokens = tuple[Float32[Tensor, "W S w"] | None, Float32[Tensor, "B S2 w"]]
+"""Demo tokens, if there are any, and the observation's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchPlan:
+    """The sequence without anything that is to be predicted: the observation, and the demonstration it is seen with."""
+
+    observation: Stream
+    context: Float[Tensor, "B L w"]
+    demo: Stream | None
+    shared: int
+
+
+def watch_layer(video: Block, tokens: WatchTokens, plan: WatchPlan, last: bool = False) -> WatchTokens:
+    """One layer of what the observation's tokens depend on, and of nothing else."""
+    demo, rows = tokens
+    stream, parts = plan.observation, []
+    if demo is not None and plan.demo is not None:
+        demo, prefix = _demo_layer(video, demo, plan.demo, plan.context, plan.shared, last)
+        parts.append(prefix)
+    q, kv, gate = joined(video.project(rows, stream.mod, stream.widths, stream.rope))
+    k, v = torch.cat([*parts, kv], dim=2).unbind(0)
+    keys = video.context_keys(plan.context)
+    return demo, video.finish(rows, attend(q, k, v), gate, stream.mod, stream.widths, keys)
 
 
 def any_layer(
     video: Block,
     action: Block,
-    tokens: Tokens | SharedTokens,
-    plan: JointPlan | SharedPlan,
+    tokens: Tokens | SharedTokens | WatchTokens,
+    plan: JointPlan | SharedPlan | WatchPlan,
     last: bool = False,
-) -> Tokens | SharedTokens:
+) -> Tokens | SharedTokens | WatchTokens:
     """Whichever the plan is of."""
+    if isinstance(plan, WatchPlan):
+        assert len(tokens) == 2
+        return watch_layer(video, tokens, plan, last)
     if isinstance(plan, SharedPlan):
         assert len(tokens) == 4
         return shared_layer(video, action, tokens, plan, last)

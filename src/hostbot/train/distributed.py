@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hostbot.model.experts import Block
 from hostbot.model.host import HostModel
 from hostbot.model.mot import JointPlan
-from hostbot.model.shared import SharedPlan, any_layer
+from hostbot.model.shared import SharedPlan, WatchPlan, any_layer
 from hostbot.train.config import Mode
 from hostbot.types import BadInput
 
@@ -100,18 +100,25 @@ class JointLayer(nn.Module):
         super().__init__()
         self.video, self.action = video, action
 
-    def forward(self, tokens: Any, plan: JointPlan | SharedPlan, last: bool) -> Any:
+    def forward(self, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan, last: bool) -> Any:
         """One layer of eq:mot_attn."""
         return any_layer(self.video, self.action, tokens, plan, last)
 
 
-def distribute(module: nn.Module, model: HostModel, world: World, bfloat16: bool) -> nn.Module:
-    """The module made ready for its ranks; what comes back is what to call. Names of parameters stay."""
+def distribute(
+    module: nn.Module, model: HostModel, world: World, bfloat16: bool, partial: bool = False
+) -> nn.Module:
+    """The module made ready for its ranks; what comes back is what to call. Names of parameters stay.
+
+    ``partial``: not every parameter has a part in what is learned.
+    """
     if world.mode == "single":
         return module
     if world.mode == "ddp":
         ids = [world.device.index] if world.device.type == "cuda" else None
-        return DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+        return DistributedDataParallel(
+            module, device_ids=ids, gradient_as_bucket_view=True, find_unused_parameters=partial
+        )
     mesh = _mesh(world)
     # Gathered weights of blocks are bfloat16, everything outside them float32: time, localisation and actions
     # are computed in float32 from float32 weights. Shards, gradients' sums and moments are float32.
@@ -127,7 +134,7 @@ def distribute(module: nn.Module, model: HostModel, world: World, bfloat16: bool
     for unit in units.values():
         fully_shard(unit, mesh=mesh, mp_policy=policy)
 
-    def layer(video: Block, _: Block, tokens: Any, plan: JointPlan | SharedPlan, last: bool) -> Any:
+    def layer(video: Block, _: Block, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan, last: bool) -> Any:
         return units[id(video)](tokens, plan, last)
 
     model.joint_layer = layer

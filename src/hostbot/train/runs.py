@@ -176,7 +176,8 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         check = _check(config, options, policy, world, codec, stores[0], text)
         seed = config.train.seed
         stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=seed, check=check)
-        call = distribute(policy, policy.model, world, config.train.precision == "bfloat16")
+        partial = config.weights.flow == 0
+        call = distribute(policy, policy.model, world, config.train.precision == "bfloat16", partial)
         if config.train.compile and world.device.type == "cuda":
             compile_checked(stage, config.train, world, options.hooks.on_warning)
         trainer = resumed(stage, config.train, call, options, world)
@@ -241,7 +242,7 @@ def _check(
     if options.validation:
         held_out, _, _ = open_pools(options.validation, world, "disk", ())
         draw = replace(
-            config.draw, micro=min(64, config.draw.micro) // config.draw.shared * config.draw.shared
+            config.draw, micro=min(256, config.draw.micro) // config.draw.shared * config.draw.shared
         )
         checks.append(validator(policy, held_out, draw, seed=config.train.seed, run=options.out, codec=codec))
     if options.check is not None:

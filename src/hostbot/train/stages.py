@@ -110,15 +110,20 @@ class Policy(nn.Module):
         self.point = PointHead(model.config.grid, model.config.video.dim, cells)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Losses and errors of a micro-batch."""
+        """Losses and errors of a micro-batch; where pointing alone counts, nothing else is computed."""
         context, targets = context_of(batch, self.shared), targets_of(batch)
+        with_demo = targets.p.new_tensor(float(batch.demo is not None))
+        if self.weights.flow == 0:
+            figures = point_loss(self.point, self.model.watch(context), batch.point, batch.seen)
+            total = self.weights.point * figures["point"]
+            return {"total": total, "with_demo": with_demo} | {n: v.detach() for n, v in figures.items()}
         losses, velocity, noised = self.model.learn(context, targets, generator)
         figures = point_loss(self.point, velocity.observation, batch.point, batch.seen)
         total = self.weights.flow * losses.total + self.weights.point * figures["point"]
         figures = {"loc": losses.loc, "obs": losses.obs, "act": losses.act, **figures}
         figures |= errors(velocity, noised, targets)
-        figures["with_demo"] = targets.p.new_tensor(float(batch.demo is not None))
-        figures["p_error"] = figures["p_error"] * figures["with_demo"]
+        figures["with_demo"] = with_demo
+        figures["p_error"] = figures["p_error"] * with_demo
         return {"total": total, **{name: value.detach() for name, value in figures.items()}}
 
 
@@ -147,7 +152,7 @@ class PolicyStage:
     def summary(self, means: dict[str, float]) -> dict[str, float]:
         """Localisation is told of the batches that have a demonstration."""
         share = means["with_demo"]
-        found = {name: means[name] / share for name in ("loc", "p_error") if share > 0}
+        found = {name: means[name] / share for name in ("loc", "p_error") if share > 0 and name in means}
         return {name: value for name, value in means.items() if name not in ("loc", "p_error")} | found
 
     def validate(self, step: int) -> Mapping[str, float]:

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hostbot.data.batches import generator_for
 from hostbot.data.clips import collect_clips
-from hostbot.model.vae import calibrate, load_vae, tiny_vae
+from hostbot.model.vae import calibrate, channels_last, load_vae, tiny_vae
 from hostbot.train.config import TrainConfig
 from hostbot.train.contract import Outcome
 from hostbot.train.distributed import World, joined
@@ -143,7 +143,9 @@ def train_vae(
         clips = _clips(config, sources, options.out, world, tick)
         torch.manual_seed(config.train.seed)
         vae = load_vae(Path(config.source)) if config.source else tiny_vae()
-        module = VaeLoss(vae.train(), config.kl, config.focus).to(world.device)
+        # Every batch has the same shape, so trying out kernels once pays.
+        torch.backends.cudnn.benchmark = world.device.type == "cuda"
+        module = VaeLoss(channels_last(vae.train().to(world.device)), config.kl, config.focus)
         stage = VaeStage(
             module=module,
             clips=clips[config.held_out :],
