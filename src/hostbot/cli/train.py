@@ -71,6 +71,8 @@ class Vae(Loop):
     """How much more a pixel counts that stands out from those around it, as small things do."""
     source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
     """Start from this VAE instead of from nothing."""
+    workers: int = 0
+    """Processes that decode clips; 0 decodes in this one."""
 
     def run(self) -> None:
         """Collect, train, export."""
@@ -89,7 +91,7 @@ class Vae(Loop):
             source="" if self.source is None else str(self.source.resolve()),
         )
         with shown("training the VAE", config.train.steps) as hooks:
-            outcome, folder = train_vae(config, sources, run_options(self, hooks))
+            outcome, folder = train_vae(config, sources, run_options(self, hooks), workers=self.workers)
         tell(outcome, folder, self.out, self.json)
 
 

@@ -133,14 +133,15 @@ def train_vae(
     config: VaeRun,
     sources: Sequence[EpisodeSource],
     options: RunOptions,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[int], None] = lambda count: None,
+    workers: int = 0,
 ) -> tuple[Outcome, Path]:
     """Train the tiny VAE and leave ``RUN/vae``."""
     with joined(options.mode, options.device) as world:
         claim_together(options.out, config, options.resume, world)
         if world.mode in ("fsdp", "hsdp"):
             raise BadInput(f"a VAE this small is not sharded: use --mode ddp, not {world.mode}")
-        clips = _clips(config, sources, options.out, world, tick)
+        clips = _clips(config, sources, options.out, world, tick, workers)
         torch.manual_seed(config.train.seed)
         vae = load_vae(Path(config.source)) if config.source else tiny_vae()
         # Every batch has the same shape, so trying out kernels once pays.
@@ -165,13 +166,19 @@ def train_vae(
 
 
 def _clips(
-    config: VaeRun, sources: Sequence[EpisodeSource], run: Path, world: World, tick: Callable[[], None]
+    config: VaeRun,
+    sources: Sequence[EpisodeSource],
+    run: Path,
+    world: World,
+    tick: Callable[[int], None],
+    workers: int,
 ) -> UInt8[Tensor, "N T h w 3"]:
     """Collected by the first rank, read by all; on a GPU they lie in its memory."""
 
     def collect() -> np.ndarray:
         seed, size, num = config.train.seed, config.size, config.clips + config.held_out
-        return collect_clips(sources, num, config.frames, config.strides, size, seed, run / "clips.npy", tick)
+        path = run / "clips.npy"
+        return collect_clips(sources, num, config.frames, config.strides, size, seed, path, tick, workers)
 
     if world.is_main:
         collect()
