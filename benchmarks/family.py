@@ -51,6 +51,7 @@ class Run:
     def finish(self, started: tuple[str, subprocess.Popen[bytes], float, list[str]]) -> None:
         name, process, since, listed = started
         code = process.wait()
+        print(f"[{self.seconds:5.0f} s] {name} is done", flush=True)
         self.commands.append({"hostbot": shlex.join(listed), "seconds": round(self.seconds - since, 1)})
         if code != 0:
             tail = (self.folder / f"{name}.log").read_text(errors="replace")[-1500:]
@@ -142,8 +143,8 @@ def train(run: Run, flags: argparse.Namespace, vae: Path) -> Path:
     )  # fmt: skip
     common: list[object] = [
         "--samples", store, "--vae", vae, "--batch", flags.batch, "--shared", flags.shared, "--lr", flags.lr,
-        "--optimiser", "muon", "--one-view", 0, "--text-dropout", 0.3, "--compile", str(flags.fuse),
-        "--seed", flags.seed, "--fit", "--save-every", 10**6,
+        "--optimiser", "muon", "--one-view", 0, "--text-dropout", 0.3, "--seed", flags.seed, "--fit",
+        "--save-every", 10**6,
     ]  # fmt: skip
     source: list[object] = []
     if flags.match_minutes > 0:
@@ -165,7 +166,7 @@ def train(run: Run, flags: argparse.Namespace, vae: Path) -> Path:
         )
     run.do(
         "train", "train", "policy", "--stage", 1, "--out", run.folder / "stage1", "--demo-dropout", 0,
-        "--point", flags.point, "--minutes", round(left, 3), *source, *common,
+        "--point", flags.point, "--minutes", round(left, 3), "--compile", str(flags.fuse), *source, *common,
     )  # fmt: skip
     return run.folder / "stage1" / "policy"
 
@@ -198,6 +199,8 @@ def main() -> None:
             "commands": run.commands,
         }
         name = f"family-{flags.family}" + ("-rehearsal" if flags.rehearse else "")
+        for line in log[:: max(1, len(log) // 8)] + log[-1:]:
+            print(json.dumps(line))
         save(flags.out, name, found, quiet=True)
         print(json.dumps(found["report"]["all"], indent=1))
 

@@ -31,4 +31,4 @@ def test_fused_layers_give_the_gradients_of_plain_ones(shared, demo):
     off = compile_checked(stage, training("tiny", "1"), world, said.append)
     assert off is not None
     assert off < TOLERANCE / 2
-    assert said == []
+    assert [sentence.startswith("layers are fused") for sentence in said] == [True]

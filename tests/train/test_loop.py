@@ -317,7 +317,7 @@ def test_fused_layers_are_used_only_if_their_gradients_agree(store, monkeypatch)
     monkeypatch.setattr(model, "compile_layers", lambda: setattr(model, "joint_layer", fused))
     assert compile_checked(stage, toy.CONFIG, world, said.append) < 1e-5
     assert model.joint_layer is fused
-    assert len(said) == 1
+    assert said[1].startswith("layers are fused")
     assert all(parameter.grad is None for parameter in stage.module.parameters())
 
 

@@ -27,7 +27,7 @@ Encode = Callable[[UInt8[np.ndarray, "B V T h w 3"]], Float16[np.ndarray, "B F C
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Takes of demonstrations of one length, or rows of one robot take: encoded in one call."""
+    """Takes of demonstrations of one length, or rows of a few robot takes: encoded in one call."""
 
     takes: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
@@ -45,10 +45,8 @@ def pieces_of(plan: Plan, clips: int) -> list[Piece]:
         for key, group in sorted(alike.items())
         for i in range(0, len(group), share[key])
     ]
-    keys = rows.episode.astype(np.int64) * (int(rows.version.max(initial=0)) + 1) + rows.version
-    order = np.argsort(keys, kind="stable")
-    for run in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
-        pieces += [Piece(rows=tuple(run[i : i + clips].tolist())) for i in range(0, len(run), clips)]
+    order = np.lexsort((rows.version, rows.episode))
+    pieces += [Piece(rows=tuple(order[i : i + clips].tolist())) for i in range(0, len(order), clips)]
     return pieces
 
 
@@ -101,18 +99,20 @@ class Decoder:
 
     def _clips(self, indices: Int[np.ndarray, " B"]) -> _Decoded:
         rows = self.rows
-        episode, version = int(rows.episode[indices[0]]), int(rows.version[indices[0]])
-        take = self._take("robot", episode, version, None)
-        wanted = rows.frames[indices]
         columns, _ = view_columns(self.sources["robot"], self.config)
-        frames = np.stack(
-            [
-                self._frames(take, view, wanted.ravel()).reshape(*wanted.shape, *self.config.image_size, 3)
-                for view in columns
-            ],
-            axis=1,
-        )
-        return _Decoded(frames=frames, columns=list(columns.values()))
+        keys = np.stack([rows.episode[indices], rows.version[indices]])
+        runs = np.split(indices, np.flatnonzero(np.diff(keys).any(0)) + 1)
+        clips = [self._take_clips(run, tuple(columns)) for run in runs]
+        return _Decoded(frames=np.concatenate(clips), columns=list(columns.values()))
+
+    def _take_clips(
+        self, indices: Int[np.ndarray, " B"], views: Sequence[str]
+    ) -> UInt8[np.ndarray, "B V T h w 3"]:
+        rows = self.rows
+        take = self._take("robot", int(rows.episode[indices[0]]), int(rows.version[indices[0]]), None)
+        wanted = rows.frames[indices]
+        shape = (*wanted.shape, *self.config.image_size, 3)
+        return np.stack([self._frames(take, view, wanted.ravel()).reshape(shape) for view in views], axis=1)
 
 
 def fill(

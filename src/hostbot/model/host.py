@@ -145,9 +145,13 @@ class HostModel(nn.Module):
     def compile_layers(self) -> None:
         """Compile the training layer once; all layers share the result.
 
-        Without cuDNN's attention, in this whole process: compiled by torch 2.11 on an H200, its backward pass gave
-        wrong gradients or read where it must not.
+        Without mix-order reductions: in torch 2.11 on an H200 they gave modulations gradients out of memory that was
+        never written (pytorch#190796 tells of the same in 2.10). Without cuDNN's attention, in this whole process.
         """
+        from torch._inductor import config as inductor
+
+        if hasattr(inductor.triton, "mix_order_reduction"):
+            inductor.triton.mix_order_reduction = False
         torch.backends.cuda.enable_cudnn_sdp(False)
         self.joint_layer = torch.compile(any_layer, dynamic=False)
 

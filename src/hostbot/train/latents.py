@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float16, UInt8
+from jaxtyping import Float16, Float32, UInt8
 
 from hostbot.model.vae import LatentCodec
 from hostbot.types import BadInput
@@ -16,7 +16,8 @@ from hostbot.types import BadInput
 class ClipEncoder:
     """``data.fill.Encode`` on a device; a limit on frames at once keeps memory bounded.
 
-    ``bfloat16`` is for products alone: the weights stay those that the policy will see with.
+    ``bfloat16`` is for products alone: the weights stay those that the policy will see with. On a GPU batches are filled
+    up to a power of two: convolutions of every new shape are planned anew, which takes longer than computing them.
     """
 
     def __init__(self, codec: LatentCodec, bfloat16: bool = False, frames_at_once: int = 4096) -> None:
@@ -28,7 +29,7 @@ class ClipEncoder:
         flat = torch.from_numpy(np.ascontiguousarray(clips)).flatten(0, 1)
         step = max(1, self.frames_at_once // frames)
         with torch.autocast(self.codec.device.type, torch.bfloat16, enabled=self.bfloat16):
-            parts = [self.codec.encode_views(part) for part in flat.split(step)]
+            parts = [self._encode(part) for part in flat.split(step)]
         # The codec stacks everything it is given by height: cut it back into clips of ``views`` views.
         stacked = torch.cat(parts, dim=2).unflatten(2, (batch, -1)).permute(2, 1, 0, 3, 4)
         latents: Float16[np.ndarray, "B F C H W"] = stacked.half().cpu().numpy()
@@ -36,6 +37,14 @@ class ClipEncoder:
             raise BadInput("the VAE gave latents that are not finite: train or load it again")
         assert latents.shape[3] % views == 0
         return latents
+
+    def _encode(self, clips: UInt8[torch.Tensor, "B T h w 3"]) -> Float32[torch.Tensor, "C F H W"]:
+        if self.codec.device.type != "cuda":
+            return self.codec.encode_views(clips)
+        whole = 1 << (len(clips) - 1).bit_length()
+        filled = torch.cat([clips, clips[-1:].expand(whole - len(clips), *clips.shape[1:])])
+        latents = self.codec.encode_views(filled.pin_memory())
+        return latents.unflatten(2, (whole, -1))[:, :, : len(clips)].flatten(2, 3)
 
     def latent_shape(self, num_views: int, size: tuple[int, int]) -> tuple[int, int, int]:
         """C, H and W of a latent frame of all views."""
