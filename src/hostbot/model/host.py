@@ -241,9 +241,7 @@ class HostModel(nn.Module):
             rope = self.demo_rope(context.views).to(device)
             stream = Stream(mod=mod, widths=(demo.shape[1],), rope=rope)
         plan = WatchPlan(
-            observation=Stream(
-                mod=mod, widths=(tokens.shape[1],), rope=self.observation_rope().to(device)
-            ),
+            observation=Stream(mod=mod, widths=(tokens.shape[1],), rope=self.observation_rope().to(device)),
             context=self.video.text(self.context_tokens(context.text, context.proprio)),
             demo=stream,
             shared=context.shared,

@@ -24,7 +24,8 @@ TOLERANCE = 0.1
 """Of a tensor's gradient's norm; bfloat16 in another order of adding is an order of magnitude below it."""
 _FLOOR = 1e-3
 """Share of the whole gradient's norm under which a tensor's own is not told apart from rounding."""
-_BATCHES = 2
+_LOOKED_AT = 32
+"""Batches among which every layout is expected: with and without a demonstration, with one view or all."""
 
 
 def compile_checked(
@@ -32,15 +33,17 @@ def compile_checked(
 ) -> float | None:
     """Fuse the layers of a model whose weights are whole on each rank; how far off its gradients are.
 
-    Layouts differ in their views and in whether there is a demonstration: each is compiled once.
+    Layouts differ in their views and in whether there is a demonstration: each is compiled, and compared, once.
     """
     if world.mode not in ("single", "ddp"):
         return None
     model = stage.module.model
     torch._dynamo.config.recompile_limit = 64
-    plain = [_gradients(stage, config, world, step) for step in range(_BATCHES)]
+    steps = _one_of_each(stage)
+    plain = [_gradients(stage, config, world, step) for step in steps]
     model.compile_layers()
-    off = max(_difference(_gradients(stage, config, world, step), plain[step]) for step in range(_BATCHES))
+    fused = (_gradients(stage, config, world, step) for step in steps)
+    off = max(_difference(found, wanted) for found, wanted in zip(fused, plain, strict=True))
     if off > TOLERANCE:
         model.joint_layer = any_layer
         tell(
@@ -50,6 +53,16 @@ def compile_checked(
     else:
         tell(f"layers are fused; the gradient of no tensor is more than {off:.2%} off")
     return off
+
+
+def _one_of_each(stage: PolicyStage) -> list[int]:
+    """The first step of every layout, and one more."""
+    first: dict[tuple[int, ...] | None, int] = {}
+    for step in range(_LOOKED_AT):
+        demo, views = (batch := stage.batch(step, 0)).demo, batch.views
+        layout = None if demo is None else (demo.shape[3], 0 if views is None else len(views))
+        first.setdefault(layout, step)
+    return [*first.values(), max(first.values()) + 1]
 
 
 def _gradients(stage: PolicyStage, config: TrainConfig, world: World, step: int = 0) -> dict[str, Tensor]:

@@ -134,7 +134,9 @@ def distribute(
     for unit in units.values():
         fully_shard(unit, mesh=mesh, mp_policy=policy)
 
-    def layer(video: Block, _: Block, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan, last: bool) -> Any:
+    def layer(
+        video: Block, _: Block, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan, last: bool
+    ) -> Any:
         return units[id(video)](tokens, plan, last)
 
     model.joint_layer = layer

@@ -22,7 +22,7 @@ from hostbot.model.host import HostModel
 from hostbot.model.vae import LatentCodec
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig, CascadeOutput
-from hostbot.train.stages import Policy, context_of, point_loss, targets_of
+from hostbot.train.stages import Policy, context_of, point_loss
 
 _STEP = 1 << 30
 """Held-out batches are drawn as if of this step: the same at every validation."""

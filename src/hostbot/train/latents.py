@@ -16,8 +16,8 @@ from hostbot.types import BadInput
 class ClipEncoder:
     """``data.fill.Encode`` on a device; a limit on frames at once keeps memory bounded.
 
-    ``bfloat16`` is for products alone: the weights stay those that the policy will see with. On a GPU batches are filled
-    up to a power of two: convolutions of every new shape are planned anew, which takes longer than computing them.
+    ``bfloat16`` is for products alone: the weights stay those that the policy will see with. On a GPU batches are
+    filled up to a power of two: planning convolutions of a new shape takes longer than computing them.
     """
 
     def __init__(self, codec: LatentCodec, bfloat16: bool = False, frames_at_once: int = 4096) -> None:

@@ -5,8 +5,10 @@ All randomness of a step is a function of (seed, step, micro-batch), so a checkp
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -71,6 +73,7 @@ class Trainer(Generic[B]):
         self._parameters = list(named_trainable(self.stage.module).values())
         self._begin, self._asked = time.monotonic(), 0
         self._unsaved = ""
+        self._times: list[float] = []
         self._seconds, self._waited, self._steps = 0.0, 0.0, 0
         self._ahead = Ahead(self.stage.batch, self.micros, self.world.device)
 
@@ -140,14 +143,15 @@ class Trainer(Generic[B]):
 
     def _fit(self, begun_at: int) -> None:
         """After a few steps that warm up and a few that are timed, by the ranks' mean clock; then never again."""
-        done = self.step - begun_at
-        if done == _WARM:
-            self._timed_from = time.monotonic()
+        done, now = self.step - begun_at, time.monotonic()
+        if done >= _WARM:
+            self._times.append(now)
         if done != _WARM + _TIMED:
             return
-        now = time.monotonic()
         left = 60 * self.minutes - (now - self._begin)
-        pace = self.world.total(torch.tensor([(now - self._timed_from) / _TIMED, left], dtype=torch.float64))
+        # The median: a step in which something is compiled or saved is not the pace.
+        typical = statistics.median(b - a for a, b in itertools.pairwise(self._times))
+        pace = self.world.total(torch.tensor([typical, left], dtype=torch.float64))
         seconds, left = (pace / self.world.size).tolist()
         steps = self.step + max(1, int(_MARGIN * left / seconds))
         self.config = replace(self.config, steps=steps)
