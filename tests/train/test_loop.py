@@ -254,7 +254,7 @@ def test_steps_are_fitted_to_the_clock(store, tmp_path, monkeypatch):
     config = replace(toy.CONFIG, steps=10**6, save_every=10**6)
     trainer = Trainer(config=config, run=tmp_path, minutes=5.0, **given)
     monkeypatch.setattr("hostbot.train.loop.time", Clock(trainer))
-    trainer._begin = 0.0
+    trainer.begun = 0.0
     outcome = trainer.train()
     # 10 steps of 5 s, 30 of 2 s: 190 s are left, of which 95 % may be used.
     assert outcome.step == 40 + int(0.95 * (300 - 110) / 2)

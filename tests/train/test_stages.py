@@ -157,7 +157,14 @@ def test_clips_are_encoded_as_the_codec_does_one_by_one():
     torch.manual_seed(0)
     codec = LatentCodec(tiny_vae())
     clips = np.random.default_rng(0).integers(0, 255, (3, 2, 5, 16, 16, 3), dtype=np.uint8)
-    for encoder, close in ((ClipEncoder(codec, frames_at_once=10), 2e-3), (ClipEncoder(codec, True), 0.1)):
+    even = ClipEncoder(codec, pixels_at_once=5 * 5 * 16 * 16)
+    even.even = True
+    encoders = (
+        (ClipEncoder(codec, pixels_at_once=10 * 16 * 16), 2e-3),
+        (ClipEncoder(codec, True), 0.1),
+        (even, 2e-3),
+    )
+    for encoder, close in encoders:
         found = encoder(clips)
         assert found.shape == (3, 2, 16, 4, 2)
         assert found.shape[2:] == encoder.latent_shape(2, (16, 16))

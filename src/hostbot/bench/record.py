@@ -30,6 +30,9 @@ from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
+from hostbot.sim.layout import NoRoom
+from hostbot.sim.task import Task
+from hostbot.sim.variants import varied
 from hostbot.types import BadInput, DataError, Event, Frames, bimanual
 
 Body = Literal["robot", "human"]
@@ -51,6 +54,13 @@ class RecordConfig:
     first_seed: int = 10_000
     """Seeds of recorded scenes start here, clear of those for checks and evaluation."""
     tries: int = 8
+    variants: int = 0
+    """Colourings of every task's things, in scenes of other things than the bench's; 0: the bench's own scenes."""
+
+    def task_of(self, name: str, job: int, seed: int) -> Task:
+        """The task of an episode: jobs and bodies that share a variant show the same things."""
+        own = task(name)
+        return varied(own, (job - self.first_seed) % self.variants, seed) if self.variants else own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +85,13 @@ def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
     size = (config.size, config.size)
     if body == "human":
         return DatasetWriter(
-            root, fps=config.rate_hz, features={}, views={VIEW: size}, robot_type="human", resume=True
+            root,
+            fps=config.rate_hz,
+            features={},
+            views={VIEW: size},
+            robot_type="human",
+            resume=True,
+            durable=False,
         )
     robot = bimanual(config.rate_hz)
     return DatasetWriter(
@@ -86,13 +102,13 @@ def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
         embodiment=robot,
         robot_type="hostbot_sim",
         resume=True,
+        durable=False,
     )
 
 
 def _episode(
-    body: Body, name: str, seed: int, config: RecordConfig
+    body: Body, one: Task, seed: int, config: RecordConfig
 ) -> tuple[dict[str, np.ndarray], dict[str, Frames], Sequence[Event], bool]:
-    one = task(name)
     if body == "robot":
         made = robot_episode(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz))
         path = made.trajectory
@@ -122,10 +138,16 @@ def _record_one(
 ) -> Note:
     for failures in range(config.tries):
         used = seed + failures * STRIDE
-        rows, views, events, success = _episode(body, name, used, config)
+        one = config.task_of(name, seed, used)
+        try:
+            rows, views, events, success = _episode(body, one, used, config)
+        except NoRoom:
+            if not config.variants:
+                raise
+            continue  # these other things do not fit on the table
         if success:
             frames = len(next(iter(views.values())))
-            writer.add_episode(rows, views, [task(name).instructions[0]] * frames, events)
+            writer.add_episode(rows, views, [one.instructions[0]] * frames, events)
             return Note(part=part, task=name, seed=used, frames=frames, failures=failures)
     raise DataError(
         f"{body} failed {name} in {config.tries} scenes from seed {seed}; run hostbot sim check {name}"
@@ -199,6 +221,6 @@ def _claim(root: Path, config: RecordConfig) -> None:
     root.mkdir(parents=True, exist_ok=True)
     path = root / "record.json"
     now: dict[str, Any] = {**asdict(config), "families": list(config.families), "sha256": split().sha256}
-    if path.exists() and {"families": [], **json.loads(path.read_text())} != now:
+    if path.exists() and {"families": [], "variants": 0, **json.loads(path.read_text())} != now:
         raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
     path.write_text(json.dumps(now, indent=1) + "\n")

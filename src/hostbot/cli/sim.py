@@ -159,6 +159,8 @@ class Record:
     """Height and width of every view."""
     first_seed: int = 10_000
     """Seed of each task's first scene."""
+    variants: int = 0
+    """Show a task's things in so many colourings, among other things than the bench's; 0: the bench's own scenes."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
@@ -176,6 +178,7 @@ class Record:
             size=self.size,
             workers=self.workers,
             first_seed=self.first_seed,
+            variants=self.variants,
         )
         total = sum(len(jobs(config, part)) for part in range(config.workers))
         bodies: list[Literal["robot", "human"]] = (

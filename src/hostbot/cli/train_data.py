@@ -146,7 +146,7 @@ def make_samples(
 ) -> dict[str, Any]:
     """Plan and encode with a progress bar; figures of what is there."""
     with progress("coupling pairs", len(work.pairs)) as tick:
-        store, pieces = work.begin(out, clips=256, tick=tick)
+        store, pieces = work.begin(out, tick=tick)
     begin, clips = time.perf_counter(), 0
     with progress("encoding", len(pieces)) as tick:
         tick(int(store.done.sum()))

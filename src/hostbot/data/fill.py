@@ -5,10 +5,14 @@ Legend: B clips of a piece, V views that are there, T frames a clip, h w pixels,
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float16, Int, UInt8
@@ -150,6 +154,21 @@ def _put(store: Store, piece: Piece, latents: Float16[np.ndarray, "B F C H W"], 
 _DECODER: list[Decoder] = []
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Left:
+    """Where a process left a piece's frames: in a file in memory, since a pipe would copy them three times."""
+
+    path: Path
+    shape: tuple[int, ...]
+    columns: list[int]
+
+    def take(self) -> _Decoded:
+        """The frames; their file is gone, the memory stays as long as they do."""
+        frames = np.memmap(self.path, np.uint8, "r+", shape=self.shape)
+        self.path.unlink()
+        return _Decoded(frames=frames, columns=self.columns)
+
+
 def _start(decoder: Decoder) -> None:
     import torch
 
@@ -157,8 +176,11 @@ def _start(decoder: Decoder) -> None:
     _DECODER.append(decoder)
 
 
-def _decode(piece: Piece) -> _Decoded:
-    return _DECODER[0].decode(piece)
+def _decode(piece: Piece, path: Path) -> _Left:
+    decoded = _DECODER[0].decode(piece)
+    with path.open("wb") as file:
+        file.write(np.ascontiguousarray(decoded.frames).data)
+    return _Left(path=path, shape=decoded.frames.shape, columns=decoded.columns)
 
 
 def _decoded(
@@ -168,16 +190,23 @@ def _decoded(
         for index in wanted:
             yield index, decoder.decode(pieces[index])
         return
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start, (decoder,)) as pool:
-        ahead: list[tuple[int, Future[_Decoded]]] = []
+    memory = Path("/dev/shm")
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="hostbot-", dir=memory if os.access(memory, os.W_OK) else None
+        ) as folder,
+        ProcessPoolExecutor(workers, get_context("spawn"), _start, (decoder,)) as pool,
+    ):
+        ahead: deque[tuple[int, Future[_Left]]] = deque()
         try:
             for index in wanted:
-                ahead.append((index, pool.submit(_decode, pieces[index])))
+                ahead.append((index, pool.submit(_decode, pieces[index], Path(folder, str(index)))))
                 if len(ahead) > 2 * workers:
-                    number, future = ahead.pop(0)
-                    yield number, future.result()
-            for number, future in ahead:
-                yield number, future.result()
+                    number, future = ahead.popleft()
+                    yield number, future.result().take()
+            while ahead:
+                number, future = ahead.popleft()
+                yield number, future.result().take()
         finally:
             for _, future in ahead:
                 future.cancel()

@@ -23,10 +23,14 @@ STAGING = f"{SIDECAR}/staging"
 
 
 class Staging:
-    """Files on their way into a dataset: write them under ``path``, then ``commit``."""
+    """Files on their way into a dataset: write them under ``path``, then ``commit``.
 
-    def __init__(self, root: Path, manifest: dict[str, tuple[int, int]]) -> None:
+    ``durable`` flushes everything to disk: the order of writes then survives a power cut, too, not only a kill.
+    """
+
+    def __init__(self, root: Path, manifest: dict[str, tuple[int, int]], durable: bool = True) -> None:
         self.root, self.folder = root, root / STAGING
+        self.durable = durable
         self.manifest = manifest
         """Files of the last commit."""
         self._added: dict[str, tuple[int, int]] = {}
@@ -42,7 +46,7 @@ class Staging:
         """Flush a finished file and record its checksum."""
         path = self.folder / relative
         path.chmod(0o644)
-        _sync(path)
+        _sync(path, self.durable)
         self._added[relative] = (path.stat().st_size, crc32(path))
 
     def write(self, relative: str, content: bytes) -> None:
@@ -60,12 +64,12 @@ class Staging:
         manifest = kept | self._added
         self.path(MANIFEST).write_bytes(manifest_bytes(manifest))
         self.path(MANIFEST).chmod(0o644)
-        _sync(self.folder / MANIFEST)
+        _sync(self.folder / MANIFEST, self.durable)
         for folder, _, _ in os.walk(self.folder, topdown=False):
-            _sync(Path(folder))
+            _sync(Path(folder), self.durable)
         os.rename(self.folder, self.root / OVERLAY)
-        _sync(self.root / SIDECAR)
-        settle(self.root)
+        _sync(self.root / SIDECAR, self.durable)
+        settle(self.root, self.durable)
         self.manifest, self._added = manifest, {}
 
     def discard(self) -> None:
@@ -74,7 +78,7 @@ class Staging:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def settle(root: Path) -> None:
+def settle(root: Path, durable: bool = True) -> None:
     """Move committed files from the overlay to their places; safe to repeat, safe to interrupt."""
     overlay = root / OVERLAY
     if not (overlay / MANIFEST).exists():
@@ -96,9 +100,9 @@ def settle(root: Path) -> None:
         for relative in _manifest(root / MANIFEST).keys() - current.keys():
             (root / relative).unlink(missing_ok=True)
     for folder in folders:
-        _sync(folder)
+        _sync(folder, durable)
     os.replace(overlay / MANIFEST, root / MANIFEST)
-    _sync(root / SIDECAR)
+    _sync(root / SIDECAR, durable)
     shutil.rmtree(overlay, ignore_errors=True)
 
 
@@ -118,7 +122,9 @@ def _manifest(path: Path) -> dict[str, tuple[int, int]]:
     return read_manifest(path.read_bytes(), path)
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path, durable: bool) -> None:
+    if not durable:
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

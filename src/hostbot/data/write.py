@@ -37,7 +37,8 @@ class DatasetWriter:
 
     ``features`` gives numeric features by width (``{"action": 20}``) or by ``FeatureSpec``; ``views`` gives
     cameras by name and (height, width), a short name becoming ``observation.images.<name>``. ``resume``
-    continues a dataset written by hostbot; without it the folder must be new or empty.
+    continues a dataset written by hostbot; without it the folder must be new or empty. Without ``durable`` nothing is
+    flushed to disk: a kill still loses nothing, a power cut may; for what can be made again.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class DatasetWriter:
         gop: int = 30,
         data_file_mb: float = DATA_FILE_MB,
         video_file_mb: float = VIDEO_FILE_MB,
+        durable: bool = True,
     ) -> None:
         if int(fps) != fps or not 0 < fps <= 1000:
             raise BadInput(f"LeRobot keeps fps as a whole number from 1 to 1000, got {fps}")
-        self.root, self.batch = Path(root), max(1, batch)
+        self.root, self.batch, self._durable = Path(root), max(1, batch), durable
         self._kind = Kind(
             fps=int(fps),
             specs=feature_specs(features, views or {}, embodiment),
@@ -79,10 +81,10 @@ class DatasetWriter:
             raise
 
     def _start(self, resume: bool) -> None:
-        settle(self.root)
+        settle(self.root, self._durable)
         files = Files(self.root)
         self._state = State()
-        self._staging = Staging(self.root, files.manifest)
+        self._staging = Staging(self.root, files.manifest, self._durable)
         if files.has_manifest:
             self._kind, self._state = restore(files, self._kind)
         elif resume and files.exists("meta/info.json"):

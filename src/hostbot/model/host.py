@@ -141,6 +141,7 @@ class HostModel(nn.Module):
         self.proprio = Linear(config.state_dim, config.video.text_dim)
         self.checkpointing = False
         self.joint_layer: Callable[..., Any] = any_layer
+        self._ropes: dict[tuple[object, ...], Float32[Tensor, "S d/2 2"]] = {}
 
     def compile_layers(self) -> None:
         """Compile the training layer once; all layers share the result.
@@ -210,6 +211,22 @@ class HostModel(nn.Module):
         """Positions of the action tokens."""
         return line_rope(torch.arange(self.config.horizon), self.config.action.head_dim)
 
+    def _rope(
+        self, device: torch.device, *parts: str, views: Sequence[int] | None = None
+    ) -> Float32[Tensor, "S d/2 2"]:
+        """Positions of segments one after the other, where they are needed: no step waits for their way there."""
+        key = (device, parts, None if views is None else tuple(views))
+        if key not in self._ropes:
+            make: dict[str, Callable[[], Tensor]] = {
+                "demo": lambda: self.demo_rope(views),
+                "observation": self.observation_rope,
+                "localisation": self.localisation_rope,
+                "future": self.future_rope,
+                "action": self.action_rope,
+            }
+            self._ropes[key] = torch.cat([make[part]() for part in parts]).to(device)
+        return self._ropes[key]
+
     # Training -----------------------------------------------------------------------------------------
 
     def forward(self, context: Context, noised: Noised) -> Velocity:
@@ -238,10 +255,10 @@ class HostModel(nn.Module):
         if context.demo is not None:
             self._check_shares(context, len(tokens))
             demo = self.demo_tokens(context.demo, context.views)
-            rope = self.demo_rope(context.views).to(device)
+            rope = self._rope(device, "demo", views=context.views)
             stream = Stream(mod=mod, widths=(demo.shape[1],), rope=rope)
         plan = WatchPlan(
-            observation=Stream(mod=mod, widths=(tokens.shape[1],), rope=self.observation_rope().to(device)),
+            observation=Stream(mod=mod, widths=(tokens.shape[1],), rope=self._rope(device, "observation")),
             context=self.video.text(self.context_tokens(context.text, context.proprio)),
             demo=stream,
             shared=context.shared,
@@ -273,7 +290,7 @@ class HostModel(nn.Module):
         assert context.demo is not None
         self._check_shares(context, len(tokens[0]))
         demo = self.demo_tokens(context.demo, context.views)
-        rope = self.demo_rope(context.views).to(demo.device)
+        rope = self._rope(demo.device, "demo", views=context.views)
         # Demo tokens are at level 0 in every sample.
         stream = Stream(mod=plan.rows.mod[:1, :1], widths=(demo.shape[1],), rope=rope)
         shared = SharedPlan(joint=plan, demo=stream, shared=context.shared)
@@ -302,18 +319,16 @@ class HostModel(nn.Module):
         zero = torch.zeros_like(noised.sigma_p)
         embedding, mod = self.video.time(torch.stack([zero, noised.sigma_p, noised.sigma_o], dim=1))
         _, mod_action = self.action.time(noised.sigma_a[:, None])
-        ropes = [] if context.demo is None else [self.demo_rope(context.views)]
-        ropes += [self.observation_rope(), self.localisation_rope(), self.future_rope()]
+        before = ("observation",) if context.demo is None else ("demo", "observation")
+        predicted = ("localisation", "future")
         rows = Stream(
             mod=mod,
             widths=(num_demo + grid.frame_tokens, 1, num_future),
-            rope=torch.cat(ropes).to(device),
+            rope=self._rope(device, *before, *predicted, views=context.views),
             num_blind=num_demo,
         )
-        clean = Stream(
-            mod=mod[:, :1].detach(), widths=(1 + num_future,), rope=torch.cat(ropes[-2:]).to(device)
-        )
-        action = Stream(mod=mod_action, widths=(self.config.horizon,), rope=self.action_rope().to(device))
+        clean = Stream(mod=mod[:, :1].detach(), widths=(1 + num_future,), rope=self._rope(device, *predicted))
+        action = Stream(mod=mod_action, widths=(self.config.horizon,), rope=self._rope(device, "action"))
         present = None
         if context.present is not None and context.demo is not None:
             present = grid_tokens.view_mask(context.present, grid.demo_latents, grid)

@@ -174,6 +174,7 @@ class Person:
         }
         self._target = {limb: _home(limb) for limb in self.limbs}
         self._from = dict(self._target)
+        self._turn = {limb: axis_angle(np.eye(3)) for limb in self.limbs}
 
     def home_vector(self) -> Float[np.ndarray, " 20"]:
         """Hands at the near edge of the table, half open."""
@@ -183,6 +184,7 @@ class Person:
         """Hands at the near edge of the table."""
         self._target = {limb: _home(limb) for limb in self.limbs}
         self._from = dict(self._target)
+        self._turn = {limb: axis_angle(np.eye(3)) for limb in self.limbs}
         for limb in self.limbs:
             self._set_fingers(data, limb, 0.05)
             data.qpos[self._joint[limb]] = spread(0.05)
@@ -205,13 +207,14 @@ class Person:
         for limb in self.limbs:
             lift = poses[limb] @ Pose(np.array([0.0, 0.0, self._depth(data, limb)]), np.eye(3))
             self._from[limb], self._target[limb] = self._target[limb], lift
+            self._turn[limb] = axis_angle(lift.rot @ self._from[limb].rot.T)
             self._set_fingers(data, limb, openings[limb])
 
     def ramp(self, data: mujoco.MjData, fraction: float) -> None:
         """Lead the palms and draw the forearms part of the way through the period."""
         for limb in self.limbs:
             a, b = self._from[limb], self._target[limb]
-            axis, angle = axis_angle(b.rot @ a.rot.T)
+            axis, angle = self._turn[limb]
             data.mocap_pos[self._lead[limb]] = a.pos + fraction * (b.pos - a.pos)
             data.mocap_quat[self._lead[limb]] = quat_of(rotate(axis, fraction * angle) @ a.rot)
         if fraction >= 1.0:

@@ -11,6 +11,10 @@ from hostbot.sim.things import Shape
 from hostbot.types import BadInput
 
 
+class NoRoom(BadInput):
+    """The things of a scene do not all fit on the table."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """Where things may be put down."""
@@ -52,7 +56,7 @@ def place(
             and _is_open(spots, shapes, lane)
         ):
             return spots
-    raise BadInput(f"no room on the table for {', '.join(order)}; use fewer or smaller things")
+    raise NoRoom(f"no room on the table for {', '.join(order)}; use fewer or smaller things")
 
 
 def _is_free(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from hostbot.geometry import matrix_to_quaternion, matrix_to_rot6d, rot6d_to_matrix
+from hostbot.geometry import matrix_to_rot6d, rot6d_to_matrix
 
 Vec3 = Float[np.ndarray, " 3"]
 Rot3 = Float[np.ndarray, "3 3"]
@@ -40,7 +41,9 @@ DOWN: Rot3 = np.array([[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
 
 def quat_of(rot: Rot3) -> Float[np.ndarray, " 4"]:
     """Unit quaternion (w, x, y, z) of a rotation matrix, w never negative."""
-    return matrix_to_quaternion(rot)
+    quat = np.empty(4)
+    mujoco.mju_mat2Quat(quat, np.ascontiguousarray(rot, dtype=float).reshape(9))
+    return -quat if quat[0] < 0 else quat
 
 
 def rot6d(rot: Rot3) -> Float[np.ndarray, " 6"]:

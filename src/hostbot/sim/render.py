@@ -1,5 +1,8 @@
 """Low-poly pictures, fast on a CPU: one GL context a process, no shadows, no multisampling.
 
+Scenes are made of primitives, so what a renderer keeps of a model (fonts, targets) is the same for all of one size:
+it is made once, which takes longer than drawing a whole episode's pictures on a GPU.
+
 The scene graph is filled once a step and only the camera changes between views.
 """
 
@@ -15,6 +18,8 @@ import numpy as np
 from hostbot.types import Image
 
 _context: dict[int, mujoco.GLContext] = {}
+_kept: dict[tuple[int, int, int, bool], mujoco.MjrContext] = {}
+"""Renderers of models without textures and meshes, by process, size and number of cameras."""
 MAX_SIZE = 1024
 
 
@@ -34,6 +39,16 @@ def _current() -> mujoco.GLContext:
     return _context[pid]
 
 
+def _renderer(model: mujoco.MjModel, key: tuple[int, int, int, bool] | None) -> mujoco.MjrContext:
+    """What draws a model; without a key it is the model's own."""
+    if key is not None and key in _kept:
+        return _kept[key]
+    made = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+    if key is not None:
+        _kept[key] = made
+    return made
+
+
 class Painter:
     """Draws the cameras of one compiled model."""
 
@@ -51,8 +66,11 @@ class Painter:
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._standing = int(np.flatnonzero(model.cam_bodyid == 0)[0])
         self._perturb = mujoco.MjvPerturb()
-        self._gl = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
+        if not shadows:
+            model.vis.quality.shadowsize = 0
+        plain = not (model.nmesh or model.ntex or model.nhfield or model.nskin or model.nflex)
+        self._key = (os.getpid(), model.ncam, size, shadows) if plain else None
+        self._gl = _renderer(model, self._key)
 
     def draw(self, data: mujoco.MjData, cameras: Sequence[str]) -> dict[str, Image]:
         """One square picture for each named camera, drawn side by side and fetched in one read."""
@@ -77,5 +95,6 @@ class Painter:
         return {name: np.ascontiguousarray(one) for name, one in zip(cameras, pictures, strict=True)}
 
     def close(self) -> None:
-        """Give the GL objects back."""
-        self._gl.free()
+        """Give the GL objects back, but for those that are kept for the next model."""
+        if self._key is None:
+            self._gl.free()

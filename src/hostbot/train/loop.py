@@ -61,6 +61,8 @@ class Trainer(Generic[B]):
     minutes: float = math.inf
     fit: bool = False
     """Choose the number of steps by the pace of the first ones, so that the schedule ends when the minutes do."""
+    begun: float = field(default_factory=time.monotonic)
+    """When the minutes began."""
 
     def __post_init__(self) -> None:
         if self.fit and not math.isfinite(self.minutes):
@@ -71,7 +73,7 @@ class Trainer(Generic[B]):
         self.meter, self.step, self.bad = Meter(), 0, 0
         self._names = {id(p): name for name, p in named_trainable(self.stage.module).items()}
         self._parameters = list(named_trainable(self.stage.module).values())
-        self._begin, self._asked = time.monotonic(), 0
+        self._asked = 0
         self._unsaved = ""
         self._times: list[float] = []
         self._seconds, self._waited, self._steps = 0.0, 0.0, 0
@@ -148,7 +150,7 @@ class Trainer(Generic[B]):
             self._times.append(now)
         if done != _WARM + _TIMED:
             return
-        left = 60 * self.minutes - (now - self._begin)
+        left = 60 * self.minutes - (now - self.begun)
         # The median: a step in which something is compiled or saved is not the pace.
         typical = statistics.median(b - a for a, b in itertools.pairwise(self._times))
         pace = self.world.total(torch.tensor([typical, left], dtype=torch.float64))
@@ -259,7 +261,7 @@ class Trainer(Generic[B]):
         return found
 
     def _wants_to_stop(self) -> bool:
-        return bool(self._asked) or time.monotonic() - self._begin > 60 * self.minutes
+        return bool(self._asked) or time.monotonic() - self.begun > 60 * self.minutes
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

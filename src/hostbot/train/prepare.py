@@ -84,12 +84,13 @@ class Preparation:
     cameras: Sequence[Camera] = ()
 
     def begin(
-        self, folder: Path, clips: int, tick: Callable[[], None] = lambda: None
+        self, folder: Path, tick: Callable[[], None] = lambda: None, clips: int | None = None
     ) -> tuple[Store, list[Piece]]:
-        """Plan the samples and make the store, or open the one that was begun."""
+        """Plan the samples and make the store, or open the one that was begun; ``clips`` are encoded together."""
         planner = Planner(self.sources, self.statistics, self.config, self.cameras)
         plan = planner.plan(self.pairs, self.labels, tick)
-        pieces = pieces_of(plan, clips)
+        num_views, num_frames = len(self.config.embodiment.views), plan.rows.frames.shape[1]
+        pieces = pieces_of(plan, clips or self.encoder.piece(num_views, num_frames, self.config.image_size))
         origin = Origin(
             fingerprints={body: fingerprint(source) for body, source in self.sources.items()},
             latents=self.encoder.codec.identity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,8 +65,10 @@ class RunOptions:
     mode: Mode = "single"
     device: str | None = None
     minutes: float = float("inf")
+    """Of everything since ``begun``: samples that are read and layers that are fused count, too."""
     fit: bool = False
     """As many steps as the minutes allow."""
+    begun: float = field(default_factory=time.monotonic)
     validation: tuple[Path, ...] = ()
     vae: Path | None = None
     tensorboard: bool = False
@@ -161,6 +164,7 @@ def resumed(
         tensorboard=options.tensorboard,
         minutes=options.minutes,
         fit=options.fit,
+        begun=options.begun,
     )
     trainer.resume()
     return trainer

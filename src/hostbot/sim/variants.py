@@ -1,0 +1,112 @@
+"""Training tasks in other colours among other things, so that nothing but the demonstration tells what is meant.
+
+In the bench's own scenes the things on the table nearly give the task away: of 229 training tasks 96 have things that
+no other task has, and a button that is pressed always stands with the same two. A model learns that by heart and
+ignores the video. Here a task's things have colours drawn for each variant, and what else stands there is drawn for
+each scene.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from hostbot.sim.catalogue import split, task, tasks
+from hostbot.sim.task import Task
+from hostbot.sim.things import COLOURS, Kind, Thing
+from hostbot.types import BadInput
+
+_LIKE_MEANT = 0.5
+"""How often another thing is of a kind that the task is about: that is what must be told apart."""
+_TRIES = 200
+
+
+def varied(of: Task, variant: int, seed: int) -> Task:
+    """A training task in the colours of a variant, in a scene of other things drawn by the seed.
+
+    Names stay, since scripts and predicates use them; looks and instructions change. No variant is a novel task.
+    """
+    if split().of(of.name) == "novel":
+        raise BadInput(f"{of.name} is a novel task: variants are for training")
+    own = [zlib.crc32(of.name.encode()), variant]
+    colours = _colours(of, np.random.default_rng(own))
+    things = tuple(replace(thing, colour=colours[thing.name]) for thing in of.things)
+    foils = _others(of, things, np.random.default_rng([*own, seed]))
+    instructions = tuple(_reworded(text, of.things, colours) for text in of.instructions)
+    return replace(of, things=things, foils=foils, instructions=instructions)
+
+
+def _colours(of: Task, rng: np.random.Generator) -> dict[str, str]:
+    """A colour for each of the task's things, different for things of a kind, such that no novel task comes out."""
+    for _ in range(_TRIES):
+        drawn = {thing.name: str(rng.choice(list(COLOURS))) for thing in of.things}
+        looks = [(thing.kind, drawn[thing.name]) for thing in of.things]
+        if len(set(looks)) == len(looks) and not _is_novel(of, drawn):
+            return drawn
+    raise BadInput(f"{of.name} has no variant that is not a novel task")
+
+
+def _is_novel(of: Task, colours: Mapping[str, str]) -> bool:
+    names = {thing.name: _renamed(thing, colours[thing.name]) for thing in of.things}
+    name = "-".join(names.get(part, part) for part in of.name.split("-"))
+    taken, said = _novel()
+    return name in taken or any(_reworded(text, of.things, colours) in said for text in of.instructions)
+
+
+@cache
+def _novel() -> tuple[frozenset[str], frozenset[str]]:
+    names = frozenset(split().novel)
+    return names, frozenset(text for name in names for text in task(name).instructions)
+
+
+def _renamed(thing: Thing, colour: str) -> str:
+    return thing.name.replace(thing.colour, colour, 1)
+
+
+def _reworded(text: str, things: tuple[Thing, ...], colours: Mapping[str, str]) -> str:
+    """An instruction with the new colours; all at once, since one thing's new words may be another's old ones."""
+    for index, thing in enumerate(things):
+        text = text.replace(thing.words, f"{{{index}}}")
+    return text.format(*(_renamed(thing, colours[thing.name]).replace("_", " ") for thing in things))
+
+
+def _others(of: Task, things: tuple[Thing, ...], rng: np.random.Generator) -> tuple[Thing, ...]:
+    """As many other things as the task has: of the kinds it is about, or of those its family knows."""
+    bound = {joint.split("/")[0] for joint, _ in of.joints} | {item for item, _, _ in of.nested}
+    # Two hands need the room: there only what stood beside such a task before.
+    meant = [thing.kind for thing in things if thing.name not in bound and of.hands == 1]
+    taken = {(thing.kind, thing.colour) for thing in things}
+    found = []
+    for index, foil in enumerate(of.foils):
+        name, kind = foil.name, foil.kind
+        if foil.name not in bound:
+            kind = _draw(
+                meant if meant and rng.random() < _LIKE_MEANT else _kinds(of.family, of.hands == 2), rng
+            )
+            name = f"other{index}_{kind.__name__}"
+        free = [colour for colour in COLOURS if (kind, colour) not in taken]
+        colour = str(rng.choice(free))
+        taken.add((kind, colour))
+        found.append(Thing(name=name, kind=kind, colour=colour))
+    return tuple(found)
+
+
+def _draw(kinds: list[Kind] | tuple[Kind, ...], rng: np.random.Generator) -> Kind:
+    return kinds[int(rng.integers(len(kinds)))]
+
+
+@cache
+def _kinds(family: str, foils_only: bool) -> tuple[Kind, ...]:
+    """What stands by itself in scenes of a family's training tasks, each kind once."""
+    kinds: dict[str, Kind] = {}
+    for name in split().train:
+        one = tasks()[name]
+        bound = {joint.split("/")[0] for joint, _ in one.joints} | {item for item, _, _ in one.nested}
+        if one.family == family:
+            there = one.foils if foils_only else one.scene
+            kinds |= {t.kind.__name__: t.kind for t in there if t.name not in bound}
+    return tuple(kinds[name] for name in sorted(kinds))
