@@ -64,7 +64,10 @@ class Run:
 def settings() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", default="press")
-    parser.add_argument("--episodes", type=int, default=120, help="robot episodes a task")
+    parser.add_argument(
+        "--episodes", type=int, default=800, help="robot episodes a task, each in a scene of its own"
+    )
+    parser.add_argument("--states", type=int, default=8, help="states of an episode that are learned from")
     parser.add_argument("--minutes", type=float, default=9.5, help="of everything")
     parser.add_argument("--vae", type=Path, help="a VAE to see with, or to go on from")
     parser.add_argument("--vae-minutes", type=float, help="of its training; 0 with --vae, else 2")
@@ -87,7 +90,7 @@ def settings() -> argparse.Namespace:
     if flags.vae_minutes is None:
         flags.vae_minutes = 0.0 if flags.vae else 2.0
     if flags.rehearse:
-        flags.episodes, flags.trials, flags.batch = 4, 1, min(flags.batch, 16)
+        flags.episodes, flags.trials, flags.states, flags.batch = 8, 1, 4, min(flags.batch, 16)
         flags.minutes, flags.eval_minutes, flags.vae_minutes = 4.5, 1.5, min(flags.vae_minutes, 0.2)
     return flags
 
@@ -126,7 +129,16 @@ def prepare(run: Run, flags: argparse.Namespace) -> Path:
         )  # fmt: skip
     run.finish(started)
     run.do("stats", "data", "stats", data / "robot", "--horizon", 16)
-    run.do("pairs", "data", "pairs", data / "robot", "--out", run.folder / "split.json", "--validation", 0.02)
+    run.do(
+        "pairs",
+        "data",
+        "pairs",
+        data / "robot",
+        "--out",
+        run.folder / "split.json",
+        "--validation",
+        0.25 if flags.rehearse else 0.02,
+    )
     if flags.vae_minutes > 0:
         run.finish(watching)
     return vae
@@ -134,17 +146,17 @@ def prepare(run: Run, flags: argparse.Namespace) -> Path:
 
 def train(run: Run, flags: argparse.Namespace, vae: Path) -> Path:
     """Samples, matching if wanted, stage 1 with the time that is left. Returns the policy's folder."""
-    store = run.folder / "samples"
-    few: list[object] = ["--states", 4] if flags.rehearse else []
-    run.do(
-        "samples", "train", "samples", "--robot", run.folder / "data" / "robot", "--split", run.folder / "split.json",
-        "--vae", vae, "--cameras", "bench", "--labels", "events", "--body", "robot", "--out", store,
-        "--workers", flags.workers, *few,
-    )  # fmt: skip
+    store, held_out = run.folder / "samples", run.folder / "held-out"
+    for part, out in (("train", store), ("validation", held_out)):
+        run.do(
+            f"samples-{part}", "train", "samples", "--robot", run.folder / "data" / "robot", "--split",
+            run.folder / "split.json", "--vae", vae, "--cameras", "bench", "--labels", "events", "--body", "robot",
+            "--out", out, "--part", part, "--states", flags.states, "--demos", 1, "--workers", flags.workers,
+        )  # fmt: skip
     common: list[object] = [
         "--samples", store, "--vae", vae, "--batch", flags.batch, "--shared", flags.shared, "--lr", flags.lr,
         "--optimiser", "muon", "--one-view", 0, "--text-dropout", 0.3, "--seed", flags.seed, "--fit",
-        "--save-every", 10**6,
+        "--save-every", 10**6, "--validation", held_out, "--validate-every", 8 if flags.rehearse else 400,
     ]  # fmt: skip
     source: list[object] = []
     if flags.match_minutes > 0:

@@ -1,6 +1,7 @@
 """How many samples a second the training loop really learns from: data, loop, guard and log included.
 
     python benchmarks/train_throughput.py --preset tiny --batches 512 1024 --shared 1 4
+    python benchmarks/train_throughput.py --preset tiny --stage match --optimiser muon --profile
     python benchmarks/train_throughput.py --preset wan5b --batches 16 --micro 8 --shared 1 4 --places disk device
 
 Samples are random numbers of the preset's sizes in a store as `hostbot train samples` writes it; everything else is
@@ -104,7 +105,9 @@ def time_run(
     draw = DrawConfig(micro=micro, shared=shared, demo_dropout=args.demo_dropout, one_view=0.0)
     policy.shared = shared
     stage = PolicyStage(module=policy, samples=Mixture(pools=[pool], weights=[1.0]), draw=draw, seed=0)
-    base = replace(training(config.name, "1"), ema=None if config.name == "wan5b" else 0.999)
+    base = replace(training(config.name, args.stage), ema=None if config.name == "wan5b" else 0.999)
+    if args.optimiser is not None:
+        base = replace(base, optim=replace(base.optim, kind=args.optimiser))
     settings = replace(base, steps=10**9, batch=batch, micro=micro, log_every=10**9, save_every=10**9)
     if device.type == "cpu":
         settings = replace(settings, precision="float32")
@@ -126,8 +129,34 @@ def time_run(
         found = {"samples_per_s": round(args.steps * batch / seconds, 2), **trainer._speed()}
         found["samples_per_s"] = round(args.steps * batch / seconds, 2)
         found["step_ms"] = round(1e3 * seconds / args.steps, 2)
+        if args.profile:
+            found["profile"] = profile(trainer)
         del trainer
     return found
+
+
+def profile(trainer: Trainer[Any], steps: int = 4) -> dict[str, Any]:
+    """Where a step's time goes: how long the card works, in how many kernels, and in which ones longest."""
+    on_card = torch.cuda.is_available()
+    kinds = [torch.profiler.ProfilerActivity.CPU] + [torch.profiler.ProfilerActivity.CUDA] * on_card
+    with torch.profiler.profile(activities=kinds) as watched:
+        for _ in range(steps):
+            trainer._one_step(None)
+    kernels = [e for e in watched.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    if not on_card:
+        kernels = [e for e in watched.events() if e.cpu_parent is None]
+    spent: dict[str, list[float]] = {}
+    for event in kernels:
+        spent.setdefault(event.name[:90], []).append(event.time_range.elapsed_us() / 1e3 / steps)
+    ordered = sorted(spent.items(), key=lambda item: -sum(item[1]))
+    return {
+        "busy_ms": round(sum(map(sum, spent.values())), 2),
+        "kernels": round(sum(map(len, spent.values())) / steps),
+        "longest": [
+            {"name": name, "ms": round(sum(times), 3), "times": round(len(times) / steps, 1)}
+            for name, times in ordered[:25]
+        ],
+    }
 
 
 def main() -> None:
@@ -140,6 +169,9 @@ def main() -> None:
     parser.add_argument("--demo-dropout", type=float, default=0.0)
     parser.add_argument("--checkpointing", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
+    parser.add_argument("--stage", choices=["1", "match"], default="1")
+    parser.add_argument("--optimiser", choices=["adamw", "muon"])
+    parser.add_argument("--profile", action="store_true", help="also tell where a step's time goes")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--takes", type=int, default=256)
     parser.add_argument("--steps", type=int, default=20)
@@ -157,7 +189,8 @@ def main() -> None:
     model.checkpointing = base.checkpointing if args.checkpointing is None else args.checkpointing
     if args.compile:
         model.compile_layers()
-    policy = Policy(model, weighting(args.preset, "1")).to(device)
+    policy = Policy(model, weighting(args.preset, args.stage)).to(device)
+    name = f"train-throughput-{args.preset}" + ("-match" if args.stage == "match" else "")
     result: dict[str, Any] = {
         "benchmark": "train_throughput",
         "preset": args.preset,
@@ -165,6 +198,8 @@ def main() -> None:
         "hardware": measure.hardware(device),
         "measured_tflops": rate,
         "compiled": args.compile,
+        "stage": args.stage,
+        "optimiser": args.optimiser or base.optim.kind,
         "checkpointing": model.checkpointing,
         "demo_dropout": args.demo_dropout,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -187,11 +222,15 @@ def main() -> None:
                     for demo, share in ((True, 1 - args.demo_dropout), (False, args.demo_dropout)):
                         learning, clean = forward_tflop(config.model, demo, shared)
                         flop += share * (3 * learning + clean)
+                    if args.stage == "match":  # those products are not computed
+                        result["runs"].append(entry)
+                        measure.save(args.out, name, result, quiet=True)
+                        continue
                     entry["tflop_per_sample"] = round(flop, 4)
                     entry["of_measured_rate"] = round(entry["samples_per_s"] * flop / rate, 3)
                     result["runs"].append(entry)
-                    measure.save(args.out, f"train-throughput-{args.preset}", result, quiet=True)
-    measure.save(args.out, f"train-throughput-{args.preset}", result)
+                    measure.save(args.out, name, result, quiet=True)
+    measure.save(args.out, name, result)
 
 
 if __name__ == "__main__":

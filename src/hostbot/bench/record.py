@@ -58,9 +58,11 @@ class RecordConfig:
     """Colourings of every task's things, in scenes of other things than the bench's; 0: the bench's own scenes."""
 
     def task_of(self, name: str, job: int, seed: int) -> Task:
-        """The task of an episode: jobs and bodies that share a variant show the same things."""
+        """The task of an episode: both bodies show the same variants, other first seeds show others."""
         own = task(name)
-        return varied(own, (job - self.first_seed) % self.variants, seed) if self.variants else own
+        if not self.variants:
+            return own
+        return varied(own, self.first_seed + (job - self.first_seed) % self.variants, seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ GROUPS = {
     "sim": "the bench: tasks, experts, human videos, recordings, checks, speed",
     "model": "the model: build it from Wan's weights, look inside a checkpoint",
     "train": "training: samples from data, the VAE, matching, both stages, fine-tuning",
+    "reproduce": "the tiny weights from nothing, piece by piece, on one GPU",
     "eval": "closed-loop success in the bench, or predicted against recorded actions",
     "memory": "demonstrations that are kept: add, find by instruction, list, remove, export, check",
     "serve": "a policy on the network: openpi's protocol, several robots, memory, limits",

@@ -32,6 +32,8 @@ class Data:
     """Dataset of human demonstrations."""
     labels: str = "events"
     """A folder of `hostbot align label`; `events`, the truth of the bench's recordings; or `clock`."""
+    statistics: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Statistics of other recordings of the same robot, which a policy that is gone on with was normalised by."""
     cameras: str = ""
     """`bench`, or a .json of calibrated cameras, for pointing; without it there is no matching."""
     preset: Preset = "tiny"
@@ -131,7 +133,9 @@ def preparation(
         pairs=chosen,
         labels=labels,
         labels_name=labels_name,
-        statistics=load_statistics(statistics_path(data.robot), sources["robot"]),
+        statistics=load_statistics(data.statistics)
+        if data.statistics is not None
+        else load_statistics(statistics_path(data.robot), sources["robot"]),
         config=sample_config(data),
         encoder=ClipEncoder(LatentCodec(load_vae(data.vae), device), half),
         text=text,

@@ -1,0 +1,233 @@
+"""``hostbot reproduce``: the tiny weights from nothing, in pieces that each fit ten minutes on one GPU.
+
+A piece needs nothing of those before it but what they learned (a VAE, a policy, one file of statistics); the data it
+learns from it records itself, from seeds of its own. So pieces can run on one machine or on a fresh one each, and a
+piece that was stopped goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from hostbot.cli.steps import Steps
+from hostbot.types import BadInput
+
+Piece = Literal["see", "match", "act", "refine", "try"]
+PIECES: tuple[Piece, ...] = get_args(Piece)
+_BEFORE: dict[Piece, Piece] = {"act": "match", "refine": "act", "try": "refine"}
+_HELD_OUT = 900_000
+"""First seed of scenes that nothing is learned from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How much of everything."""
+
+    families: tuple[str, ...] = ()
+    robot: int = 20
+    """Robot episodes a task and piece."""
+    human: int = 10
+    variants: int = 10
+    states: int = 8
+    """States of an episode that are learned from."""
+    seen: int = 2
+    """Episodes a task that the VAE learns from."""
+    clips: int = 20_000
+    vae_batch: int = 128
+    batch: int = 512
+    shared: int = 4
+    lr: float = 5e-4
+    point: float = 0.5
+    human_share: float = 0.6
+    validate_every: int = 400
+    trials: int = 20
+    films: int = 8
+    suite: str = "novel"
+
+
+SMALL = Recipe(
+    families=("press",), robot=4, human=2, variants=2, states=3, seen=1, clips=40, vae_batch=2, batch=8,
+    validate_every=10, trials=1, films=1, suite="train",
+)  # fmt: skip
+"""Every step in small: proves the way, learns nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """Record, see, match, act, refine and try: all that the shipped weights took, from seeds."""
+
+    out: Path
+    """Folder for everything."""
+    pieces: tuple[Piece, ...] = PIECES
+    """Which pieces, in their order; those that are done are left alone."""
+    minutes: float = 9.5
+    """Of each piece."""
+    seed: int = 0
+    """Other seeds give other data, other weights and, by a few points, another success rate."""
+    workers: int = 0
+    """Processes that simulate and decode; as many as there are cores if 0."""
+    small: bool = False
+    """Every step in small, to see that it works here (a quarter of an hour on a laptop): nothing is learned."""
+    keep_data: bool = False
+    """Keep what a piece recorded and encoded when it is done."""
+
+    def run(self) -> None:
+        """One piece after the other."""
+        recipe = SMALL if self.small else Recipe()
+        workers = self.workers or os.cpu_count() or 1
+        if self.seed < 0 or self.seed > 7:
+            raise BadInput(
+                f"--seed is 0 to 7, so that no scene is held out and learned from; got {self.seed}"
+            )
+        for piece in (p for p in PIECES if p in self.pieces):
+            steps = Steps(self.out / "pieces" / piece, self.minutes)
+            maker = Maker(
+                out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed
+            )
+            print(f"{piece}:", flush=True)
+            getattr(maker, {"try": "attempt"}.get(piece, piece))()
+            if not self.keep_data:
+                shutil.rmtree(maker.data, ignore_errors=True)
+        print(f"wrote {self.out}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker:
+    """The steps of one piece."""
+
+    out: Path
+    piece: Piece
+    steps: Steps
+    recipe: Recipe
+    workers: int
+    seed: int
+
+    @property
+    def data(self) -> Path:
+        """What the piece records and encodes."""
+        return self.steps.folder / "data"
+
+    @property
+    def first_seed(self) -> int:
+        """Scenes of a piece are its own, and the run's: 10,000 for each piece, 100,000 for each run."""
+        return 10_000 + 100_000 * self.seed + 20_000 * PIECES.index(self.piece)
+
+    def see(self) -> None:
+        """The VAE, from a few episodes of every training task."""
+        recipe = self.recipe
+        self.record("record", "seen", recipe.seen, "both", recipe.variants, self.first_seed)
+        self.steps.do(
+            "vae", "train", "vae", "--data", self.data / "seen/robot", self.data / "seen/human", "--out",
+            self.run_of("see"), "--clips", recipe.clips, "--batch", recipe.vae_batch, "--minutes", self.steps.left(),
+            "--fit", "--validate-every", recipe.validate_every, "--workers", self.workers, "--seed", self.seed,
+            *self.again("see"),
+        )  # fmt: skip
+
+    def match(self) -> None:
+        """Which thing of its own scene is the one that is shown."""
+        self.steps.do(
+            "match", "train", "match", *self.learning(), "--text-dropout", 0.7, "--minutes", self.steps.left(0.2),
+            *self.again("match"),
+        )  # fmt: skip
+
+    def act(self) -> None:
+        """Stage 1: all losses."""
+        self.policy(1)
+
+    def refine(self) -> None:
+        """Stage 2: the same in other scenes."""
+        self.policy(2)
+
+    def policy(self, stage: int) -> None:
+        """A stage of the policy, from where the piece before it ended."""
+        words = self.learning()
+        self.steps.do(
+            "policy", "train", "policy", "--stage", stage, *words, "--from", self.run_of(self.before()), "--point",
+            self.recipe.point, "--demo-dropout", 0.1, "--text-dropout", 0.5, "--compile", "True", "--minutes",
+            self.steps.left(0.2), *self.again(self.piece),
+        )  # fmt: skip
+
+    def attempt(self) -> None:
+        """Closed-loop success in scenes of other seeds, from one human video a task."""
+        recipe = self.recipe
+        few: list[object] = ["--families", *recipe.families] if recipe.families else []
+        self.steps.do(
+            "eval", "eval", "--policy", self.run_of(self.before()) / "policy", "--suite", recipe.suite, *few,
+            "--trials", recipe.trials, "--films", recipe.films, "--workers", self.workers, "--out", self.out / "eval",
+        )  # fmt: skip
+
+    def run_of(self, piece: str) -> Path:
+        """Where a piece's run lies."""
+        return self.out / piece
+
+    def before(self) -> Piece:
+        """The last piece before this one that left a policy."""
+        piece = _BEFORE[self.piece]
+        while not (self.run_of(piece) / "policy").exists():
+            if piece not in _BEFORE:
+                raise BadInput(
+                    f"{self.piece} goes on from a policy, and {self.out} has none: run the pieces before it first"
+                )
+            piece = _BEFORE[piece]
+        return piece
+
+    def again(self, piece: str) -> list[object]:
+        """What to say to go on with a run that was stopped."""
+        return ["--resume"] if any((self.run_of(piece) / "checkpoints").glob("step-*")) else []
+
+    def record(
+        self, name: str, folder: str, episodes: int, body: str, variants: int, first_seed: int
+    ) -> None:
+        """Episodes of all training tasks."""
+        few: list[object] = ["--families", *self.recipe.families] if self.recipe.families else []
+        self.steps.do(
+            name, "sim", "record", "--out", self.data / folder, "--episodes-per-task", episodes, "--embodiment", body,
+            "--variants", variants, "--first-seed", first_seed, "--workers", self.workers, *few,
+        )  # fmt: skip
+
+    def learning(self) -> list[object]:
+        """Record, couple and encode; what a run that learns from it is to be told."""
+        recipe, data = self.recipe, self.data
+        vae, statistics = self.run_of("see") / "vae", self.out / "statistics.json"
+        if not vae.exists():
+            raise BadInput(f"{self.piece} needs a VAE, and {self.out} has none: run the piece see first")
+        self.record("record-robot", "varied", recipe.robot, "robot", recipe.variants, self.first_seed)
+        self.record("record-human", "varied", recipe.human, "human", recipe.variants, self.first_seed)
+        held_out = _HELD_OUT + 20_000 * PIECES.index(self.piece)
+        self.record("record-held-out", "held-out", 1, "both", 0, held_out)
+        if not statistics.exists():
+            self.steps.do(
+                "statistics", "data", "stats", data / "held-out/robot", "--horizon", 16, "--overwrite"
+            )
+            shutil.copyfile(data / "held-out/robot/meta/hostbot/statistics.json", statistics)
+        for folder in ("varied", "held-out"):
+            self.steps.do(
+                f"pairs-{folder}", "data", "pairs", data / folder / "robot", "--human", data / folder / "human",
+                "--out", data / folder / "split.json", "--validation", 0, "--overwrite",
+            )  # fmt: skip
+        stores = {
+            "human": ("varied", "human"),
+            "robot": ("varied", "robot"),
+            "held-out": ("held-out", "human"),
+        }
+        for name, (folder, body) in stores.items():
+            self.steps.do(
+                f"samples-{name}", "train", "samples", "--robot", data / folder / "robot", "--human",
+                data / folder / "human", "--split", data / folder / "split.json", "--vae", vae, "--statistics",
+                statistics, "--cameras", "bench", "--labels", "events", "--body", body, "--demos", 1, "--states",
+                recipe.states, "--workers", self.workers, "--out", data / "samples" / name,
+            )  # fmt: skip
+        return [
+            "--samples", data / "samples/human", data / "samples/robot", "--weights", recipe.human_share,
+            round(1 - recipe.human_share, 3), "--validation", data / "samples/held-out", "--validate-every",
+            recipe.validate_every, "--vae", vae, "--out", self.run_of(self.piece), "--batch", recipe.batch, "--shared",
+            recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--seed", self.seed, "--fit",
+            "--save-every", 2000,
+        ]  # fmt: skip
+
+
+VERBS: tuple[type, ...] = (Reproduce,)

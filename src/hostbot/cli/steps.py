@@ -1,0 +1,68 @@
+"""hostbot's own commands one after the other, with their logs and seconds; what is done is not done again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hostbot.types import BadInput
+
+_TAIL = 1500
+
+
+@dataclass
+class Steps:
+    """Commands of one piece of work, in a folder of its own."""
+
+    folder: Path
+    minutes: float
+    """Of the whole piece."""
+    begun: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._done = self.folder / "steps.json"
+        self.commands: dict[str, dict[str, Any]] = {}
+        if self._done.exists():
+            self.commands = json.loads(self._done.read_text())
+
+    @property
+    def seconds(self) -> float:
+        """Since this process took the piece up."""
+        return time.monotonic() - self.begun
+
+    def left(self, keep: float = 0.0) -> float:
+        """Minutes that remain, less those to be kept; an error where there are none."""
+        left = self.minutes - self.seconds / 60 - keep
+        if left <= 0.05:
+            raise BadInput(
+                f"after {self.seconds / 60:.1f} minutes none of {self.minutes:g} is left to train; the same command "
+                "goes on, and what is done is not done again"
+            )
+        return round(left, 3)
+
+    def do(self, name: str, *words: object) -> None:
+        """One command; its output goes to a file, whose end is shown if it fails."""
+        if name in self.commands:
+            return
+        listed = [str(word) for word in words]
+        print(f"[{self.seconds:5.0f} s] {name}: hostbot {shlex.join(listed)}", flush=True)
+        since, log = self.seconds, self.folder / f"{name}.log"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as file:
+            code = subprocess.run(
+                [sys.executable, "-m", "hostbot", *listed], stdout=file, stderr=subprocess.STDOUT, check=False
+            ).returncode
+        if code != 0:
+            tail = log.read_text(errors="replace")[-_TAIL:]
+            raise BadInput(f"{name} failed after {self.seconds - since:.0f} s ({log}):\n{tail}")
+        self.commands[name] = {"hostbot": shlex.join(listed), "seconds": round(self.seconds - since, 1)}
+        aside = self._done.with_suffix(".tmp")
+        aside.write_text(json.dumps(self.commands, indent=1) + "\n")
+        os.replace(aside, self._done)

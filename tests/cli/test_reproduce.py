@@ -1,0 +1,107 @@
+"""``hostbot reproduce`` without the work: which commands, in which order, and what is not done twice."""
+
+import itertools
+import json
+import subprocess
+
+import pytest
+
+from hostbot.cli import main
+from hostbot.cli.reproduce import PIECES, Maker, Recipe
+from hostbot.cli.steps import Steps
+from hostbot.types import BadInput
+
+
+class Commands:
+    """Stands in for the processes: notes what they were told and leaves what they would."""
+
+    def __init__(self, fails=()):
+        self.told, self.fails = [], fails
+
+    def run(self, command, stdout, stderr, check):
+        words = command[3:]
+        self.told.append(words)
+        stdout.write(b"something went wrong\n" if words[1] in self.fails else b"fine\n")
+        if words[1] in self.fails:
+            return subprocess.CompletedProcess(command, 2)
+        if "--out" in words:
+            self._leave(words)
+        if words[:2] == ["data", "stats"]:
+            self._touch(words[2] + "/meta/hostbot/statistics.json")
+        return subprocess.CompletedProcess(command, 0)
+
+    def _leave(self, words):
+        out = words[words.index("--out") + 1]
+        left = {"vae": "vae/config.json", "match": "policy/policy.json", "policy": "policy/policy.json"}
+        if words[1] in left:
+            self._touch(f"{out}/{left[words[1]]}")
+
+    def _touch(self, path):
+        from pathlib import Path
+
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("{}")
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    def use(**settings):
+        made = Commands(**settings)
+        monkeypatch.setattr("hostbot.cli.steps.subprocess.run", made.run)
+        return made
+
+    return use
+
+
+def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, capsys):
+    done = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--workers", "3"]) == 0
+    learned = [words[1] for words in done.told if words[0] == "train" and words[1] != "samples"]
+    assert learned == ["vae", "match", "policy", "policy"]
+    assert done.told[-1][0] == "eval"
+    assert "novel" in done.told[-1]
+    again = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--workers", "3"]) == 0
+    assert again.told == []
+
+
+def test_no_two_pieces_or_seeds_share_a_scene(tmp_path):
+    most = max(Recipe().robot, Recipe().human, Recipe().seen)
+    steps = Steps(tmp_path, 1.0)
+    firsts = sorted(
+        Maker(out=tmp_path, piece=piece, steps=steps, recipe=Recipe(), workers=1, seed=seed).first_seed
+        for piece in PIECES
+        for seed in range(8)
+    )
+    assert all(b - a > most for a, b in itertools.pairwise(firsts))
+    assert firsts[-1] + most < 900_000
+    assert main(["reproduce", "--out", str(tmp_path), "--seed", "8"]) == 2
+
+
+def test_the_policy_goes_on_from_the_last_that_there_is(commands, tmp_path, capsys):
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act"]) == 2
+    assert "run the piece see first" in capsys.readouterr().err
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match"]) == 0
+    refined = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
+    policy = next(words for words in refined.told if words[:2] == ["train", "policy"])
+    assert policy[policy.index("--from") + 1] == str(tmp_path / "match")
+
+
+def test_a_step_that_fails_is_told_with_the_end_of_its_log_and_tried_again(commands, tmp_path, capsys):
+    commands(fails=("vae",))
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "--keep-data"]) == 2
+    assert "something went wrong" in capsys.readouterr().err
+    kept = json.loads((tmp_path / "pieces/see/steps.json").read_text())
+    assert list(kept) == ["record"]
+    again = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see"]) == 0
+    assert [words[1] for words in again.told] == ["vae"]
+
+
+def test_a_piece_without_time_says_so(tmp_path):
+    steps = Steps(tmp_path, 0.01)
+    with pytest.raises(BadInput, match="none of 0.01 is left"):
+        steps.left()
