@@ -158,6 +158,8 @@ class Learning(Loop):
     """Height and width at which those scenes are drawn, as the recordings were."""
     place: Literal["auto", "device", "disk"] = "auto"
     """Where latents lie while training: in the GPU's memory if they fit, or read from the disk."""
+    graphs: bool = False
+    """Replay a step's passes as CUDA graphs: several times as fast where the model is small."""
 
 
 def learn(
@@ -196,6 +198,8 @@ def learn(
     what = {"match": "matching", "1": "stage 1", "2": "stage 2", "sft": "fine-tuning"}[stage]
     with shown(what, train.steps) as hooks:
         check = rollout_check(verb.out, verb.rollouts, verb.rollout_size) if verb.rollouts else None
-        options = run_options(verb, hooks, validation=validation, vae=vae, place=verb.place, check=check)
+        options = run_options(
+            verb, hooks, validation=validation, vae=vae, place=verb.place, check=check, graphs=verb.graphs
+        )
         outcome, folder = train_policy(config, options)
     tell(outcome, folder, verb.out, verb.json)

@@ -389,11 +389,25 @@ class HostModel(nn.Module):
         self, context: Context, targets: Targets, generator: torch.Generator
     ) -> tuple[Losses, Velocity, Noised]:
         """The losses with what they were made from, for whoever adds a loss or measures errors."""
+        noised, eps = self.disturb(context, targets, generator)
+        losses, velocity = self.learn_from(context, targets, noised, eps)
+        return losses, velocity, noised
+
+    def disturb(
+        self, context: Context, targets: Targets, generator: torch.Generator
+    ) -> tuple[Noised, Targets]:
+        """Everything random of a training pass, and the noise itself."""
         noised, eps = self.noise(targets, generator)
         if context.demo is None:
             noised = dataclasses.replace(noised, clean_p=torch.full_like(targets.p, UNLOCALISED))
+        return noised, eps
+
+    def learn_from(
+        self, context: Context, targets: Targets, noised: Noised, eps: Targets
+    ) -> tuple[Losses, Velocity]:
+        """The pass itself: the same numbers for the same inputs, no decision taken on the CPU."""
         velocity = self(context, noised)
-        return self._losses(velocity, targets, noised, eps, context.demo is not None), velocity, noised
+        return self._losses(velocity, targets, noised, eps, context.demo is not None), velocity
 
     def _losses(
         self, velocity: Velocity, targets: Targets, noised: Noised, eps: Targets, has_demo: bool

@@ -39,11 +39,11 @@ def compile_checked(
         return None
     model = stage.module.model
     torch._dynamo.config.recompile_limit = 64
-    steps = _one_of_each(stage)
-    plain = [_gradients(stage, config, world, step) for step in steps]
+    steps = one_of_each(stage)
+    plain = [gradients(stage, config, world, step) for step in steps]
     model.compile_layers()
-    fused = (_gradients(stage, config, world, step) for step in steps)
-    off = max(_difference(found, wanted) for found, wanted in zip(fused, plain, strict=True))
+    fused = (gradients(stage, config, world, step) for step in steps)
+    off = max(difference(found, wanted) for found, wanted in zip(fused, plain, strict=True))
     if off > TOLERANCE:
         model.joint_layer = any_layer
         tell(
@@ -55,17 +55,18 @@ def compile_checked(
     return off
 
 
-def _one_of_each(stage: PolicyStage) -> list[int]:
+def one_of_each(stage: PolicyStage) -> list[int]:
     """The first step of every layout, and one more."""
     first: dict[tuple[int, ...] | None, int] = {}
     for step in range(_LOOKED_AT):
         demo, views = (batch := stage.batch(step, 0)).demo, batch.views
-        layout = None if demo is None else (demo.shape[3], 0 if views is None else len(views))
+        layout = None if demo is None else (views or ())
         first.setdefault(layout, step)
     return [*first.values(), max(first.values()) + 1]
 
 
-def _gradients(stage: PolicyStage, config: TrainConfig, world: World, step: int = 0) -> dict[str, Tensor]:
+def gradients(stage: PolicyStage, config: TrainConfig, world: World, step: int = 0) -> dict[str, Tensor]:
+    """What a step's first micro-batch would teach, nothing else changed."""
     policy: Policy = stage.module
     policy.zero_grad(set_to_none=True)
     generator = generator_for(config.seed + 1, step, 0, world.device)
@@ -77,7 +78,7 @@ def _gradients(stage: PolicyStage, config: TrainConfig, world: World, step: int 
     return found
 
 
-def _difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
+def difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
     """How far off the worst tensor is, as a share of its norm; what is missing on one side counts whole."""
     norms = {name: float(value.double().norm()) for name, value in wanted.items()}
     floor = max(_FLOOR * sum(norm**2 for norm in norms.values()) ** 0.5, 1e-300)

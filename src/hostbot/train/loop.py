@@ -10,7 +10,7 @@ import math
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,6 +63,8 @@ class Trainer(Generic[B]):
     """Choose the number of steps by the pace of the first ones, so that the schedule ends when the minutes do."""
     begun: float = field(default_factory=time.monotonic)
     """When the minutes began."""
+    learner: Callable[[B, torch.Generator], dict[str, Tensor]] | None = None
+    """What to do instead of calling the module and going backward, where a step has one micro-batch."""
 
     def __post_init__(self) -> None:
         if self.fit and not math.isfinite(self.minutes):
@@ -184,9 +186,12 @@ class Trainer(Generic[B]):
     def _learn(self, batch: B, micro: int, sums: dict[str, Tensor]) -> None:
         device = self.world.device
         generator = generator_for(self.config.seed + 1, self.step, micro, device)
-        with self._autocast():
-            figures: dict[str, Tensor] = self.call(batch, generator)
-        (figures[TOTAL] / len(self.micros)).backward()
+        if self.learner is not None and len(self.micros) == 1:
+            figures = self.learner(batch, generator)
+        else:
+            with self._autocast():
+                figures = self.call(batch, generator)
+            (figures[TOTAL] / len(self.micros)).backward()
         for name, value in figures.items():
             value = value.detach().float()
             sums[name] = sums[name] + value if name in sums else value

@@ -27,6 +27,7 @@ from hostbot.train.contract import Hooks, Outcome, Stage
 from hostbot.train.distributed import World, distribute, joined
 from hostbot.train.evaluate import validator
 from hostbot.train.export import export, load_head, load_model, spec_of
+from hostbot.train.graphs import graphs_checked
 from hostbot.train.loop import Trainer
 from hostbot.train.lora import LoraConfig, adapt
 from hostbot.train.prepare import read_texts
@@ -69,6 +70,8 @@ class RunOptions:
     fit: bool = False
     """As many steps as the minutes allow."""
     begun: float = field(default_factory=time.monotonic)
+    graphs: bool = False
+    """Replay a step's passes as CUDA graphs."""
     validation: tuple[Path, ...] = ()
     vae: Path | None = None
     tensorboard: bool = False
@@ -184,7 +187,11 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         call = distribute(policy, policy.model, world, config.train.precision == "bfloat16", partial)
         if config.train.compile and world.device.type == "cuda":
             compile_checked(stage, config.train, world, options.hooks.on_warning)
+        learner = None
+        if options.graphs:
+            learner = graphs_checked(stage, config.train, world, options.hooks.on_warning)
         trainer = resumed(stage, config.train, call, options, world)
+        trainer.learner = learner
         outcome = trainer.train()
         notes = {"step": outcome.step, "finished": outcome.finished, "run": to_dict(config)}
         folder = export(

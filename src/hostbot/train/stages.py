@@ -78,9 +78,9 @@ def point_loss(
     with torch.no_grad():
         centre = head.centre_of(logits.argmax(-1))
         apart = (centre - point).abs()
-        cell = apart.new_tensor([1.5 / head.size[1], 1.5 / head.size[0]])
         error = ((apart.norm(dim=-1)).flatten() * share).sum()
-        hit = ((apart <= cell).all(-1).float().flatten() * share).sum()
+        near = (apart[..., 0] <= 1.5 / head.size[1]) & (apart[..., 1] <= 1.5 / head.size[0])
+        hit = (near.float().flatten() * share).sum()
     return {"point": (losses * share).sum(), "point_error": error, "point_hit": hit}
 
 
@@ -101,6 +101,18 @@ def targets_of(batch: Batch) -> Targets:
     return Targets(p=batch.p, o=batch.future.float(), a=batch.action)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A micro-batch with everything random drawn; without targets only pointing is learned."""
+
+    context: Context
+    point: Float32[Tensor, "B V 2"]
+    seen: Bool[Tensor, "B V"]
+    targets: Targets | None = None
+    noised: Noised | None = None
+    eps: Targets | None = None
+
+
 class Policy(nn.Module):
     """The model with its auxiliary head, as a module whose call is a training loss."""
 
@@ -111,14 +123,28 @@ class Policy(nn.Module):
 
     def forward(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """Losses and errors of a micro-batch; where pointing alone counts, nothing else is computed."""
+        return self.figures(self.prepare(batch, generator))
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
+        """A batch with all its noise."""
         context, targets = context_of(batch, self.shared), targets_of(batch)
-        with_demo = targets.p.new_tensor(float(batch.demo is not None))
         if self.weights.flow == 0:
-            figures = point_loss(self.point, self.model.watch(context), batch.point, batch.seen)
+            return Prepared(context=context, point=batch.point, seen=batch.seen)
+        noised, eps = self.model.disturb(context, targets, generator)
+        return Prepared(
+            context=context, point=batch.point, seen=batch.seen, targets=targets, noised=noised, eps=eps
+        )
+
+    def figures(self, given: Prepared) -> dict[str, Tensor]:
+        """What is learned and told of a batch, as one run of kernels: nothing here waits for the device."""
+        context, targets, noised = given.context, given.targets, given.noised
+        with_demo = torch.full((), float(context.demo is not None), device=given.point.device)
+        if targets is None or noised is None or given.eps is None:
+            figures = point_loss(self.point, self.model.watch(context), given.point, given.seen)
             total = self.weights.point * figures["point"]
             return {"total": total, "with_demo": with_demo} | {n: v.detach() for n, v in figures.items()}
-        losses, velocity, noised = self.model.learn(context, targets, generator)
-        figures = point_loss(self.point, velocity.observation, batch.point, batch.seen)
+        losses, velocity = self.model.learn_from(context, targets, noised, given.eps)
+        figures = point_loss(self.point, velocity.observation, given.point, given.seen)
         total = self.weights.flow * losses.total + self.weights.point * figures["point"]
         figures = {"loc": losses.loc, "obs": losses.obs, "act": losses.act, **figures}
         figures |= errors(velocity, noised, targets)
