@@ -9,6 +9,7 @@ import torch
 from hostbot import couple
 from hostbot.data.batches import DrawConfig, Mixture, Pool, generator_for
 from hostbot.data.fill import fill, pieces_of
+from hostbot.data.plan import _drawn
 from hostbot.data.samples import Store
 from hostbot.data.speed import SpeedConfig
 from hostbot.data.takes import TakeConfig, crop_point, make_take
@@ -249,3 +250,21 @@ def test_wrong_draws_are_refused(store):
     with pytest.raises(BadInput, match="weights"):
         Mixture(pools=[pool_of(store)], weights=[])
     assert SIZE == (4, 4)
+
+
+def test_states_that_are_kept_are_decision_points_as_often_as_asked():
+    config = sample_config(states=8)
+    decision = np.zeros(40, bool)
+    decision[[0, 1, 2, 20, 21, 22, 23]] = True
+    for share, least, most in ((0.0, 0, 0), (0.5, 4, 4), (1.0, 7, 7)):
+        drawn = _drawn(decision, replace(config, decisive=share), np.random.default_rng(0))
+        assert len(set(drawn.tolist())) == 8
+        assert np.array_equal(drawn, np.sort(drawn))
+        assert least <= int(decision[drawn].sum()) <= most
+    assert (
+        decision[_drawn(decision, replace(config, states=36, decisive=0.0), np.random.default_rng(0))].sum()
+        == 3
+    )
+    assert np.array_equal(
+        _drawn(decision, replace(config, states=None), np.random.default_rng(0)), np.arange(40)
+    )

@@ -28,12 +28,12 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: int = 20
+    robot: int = 24
     """Robot episodes a task and piece."""
-    human: int = 10
-    variants: int = 10
+    human: int = 12
+    variants: int = 12
     states: int = 8
-    """States of an episode that are learned from."""
+    """States of an episode that are learned from; matching takes half as many of twice the episodes."""
     seen: int = 2
     """Episodes a task that the VAE learns from."""
     clips: int = 20_000
@@ -50,7 +50,7 @@ class Recipe:
 
 
 SMALL = Recipe(
-    families=("press",), robot=4, human=2, variants=2, states=3, seen=1, clips=40, vae_batch=2, batch=8,
+    families=("press",), robot=4, human=2, variants=2, states=4, seen=1, clips=40, vae_batch=2, batch=8,
     validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""
@@ -128,9 +128,10 @@ class Maker:
         )  # fmt: skip
 
     def match(self) -> None:
-        """Which thing of its own scene is the one that is shown."""
+        """Which thing of its own scene is the one that is shown: many scenes, where it is decided."""
+        words = self.learning(more=2, decisive=1.0)
         self.steps.do(
-            "match", "train", "match", *self.learning(), "--text-dropout", 0.7, "--minutes", self.steps.left(0.2),
+            "match", "train", "match", *words, "--text-dropout", 0.7, "--minutes", self.steps.left(0.2),
             *self.again("match"),
         )  # fmt: skip
 
@@ -189,14 +190,16 @@ class Maker:
             "--variants", variants, "--first-seed", first_seed, "--workers", self.workers, *few,
         )  # fmt: skip
 
-    def learning(self) -> list[object]:
+    def learning(self, more: int = 1, decisive: float = 0.5) -> list[object]:
         """Record, couple and encode; what a run that learns from it is to be told."""
         recipe, data = self.recipe, self.data
         vae, statistics = self.run_of("see") / "vae", self.out / "statistics.json"
         if not vae.exists():
             raise BadInput(f"{self.piece} needs a VAE, and {self.out} has none: run the piece see first")
-        self.record("record-robot", "varied", recipe.robot, "robot", recipe.variants, self.first_seed)
-        self.record("record-human", "varied", recipe.human, "human", recipe.variants, self.first_seed)
+        for body, episodes in (("robot", recipe.robot), ("human", recipe.human)):
+            self.record(
+                f"record-{body}", "varied", more * episodes, body, more * recipe.variants, self.first_seed
+            )
         held_out = _HELD_OUT + 20_000 * PIECES.index(self.piece)
         self.record("record-held-out", "held-out", 1, "both", 0, held_out)
         if not statistics.exists():
@@ -219,14 +222,15 @@ class Maker:
                 f"samples-{name}", "train", "samples", "--robot", data / folder / "robot", "--human",
                 data / folder / "human", "--split", data / folder / "split.json", "--vae", vae, "--statistics",
                 statistics, "--cameras", "bench", "--labels", "events", "--body", body, "--demos", 1, "--states",
-                recipe.states, "--workers", self.workers, "--out", data / "samples" / name,
+                recipe.states // more, "--decisive", decisive, "--workers", self.workers, "--out",
+                data / "samples" / name,
             )  # fmt: skip
         return [
             "--samples", data / "samples/human", data / "samples/robot", "--weights", recipe.human_share,
             round(1 - recipe.human_share, 3), "--validation", data / "samples/held-out", "--validate-every",
             recipe.validate_every, "--vae", vae, "--out", self.run_of(self.piece), "--batch", recipe.batch, "--shared",
             recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--seed", self.seed, "--fit",
-            "--save-every", 2000,
+            "--save-every", 2000, "--graphs",
         ]  # fmt: skip
 
 

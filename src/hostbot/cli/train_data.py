@@ -50,6 +50,8 @@ class Data:
     """Versions of a demonstration."""
     states: Annotated[int | None, arg(metavar="N")] = None
     """States drawn of a robot episode for each demonstration; all of them if not said."""
+    decisive: float = 0.5
+    """Share of those states where it is decided what comes next."""
     workers: int = 0
     """Processes that decode; 0 decodes in this one."""
     device: Annotated[str | None, arg(metavar="NAME")] = None
@@ -87,6 +89,7 @@ def sample_config(data: Data) -> Any:
         robot_takes=data.robot_takes,
         demo_takes=data.demo_takes,
         states=data.states,
+        decisive=data.decisive,
         seed=data.seed,
     )
 

@@ -157,14 +157,13 @@ class Planner:
         demo = self._take(pair.demo_body, pair.demo, version, demo_length(config.couple))
         self._check_lengths(pair, maps)
         played = couple.retimed(maps, robot.frames, demo.frames)
-        states = np.arange(len(robot))
-        if config.states is not None and config.states < len(states):
-            states = np.sort(rng.choice(states, config.states, replace=False))
+        pointing = self._points(pair.robot, robot.version)
+        states = _drawn(pointing[2], config, rng)
         targets = couple.target_frames(played, states, config.couple)
         now = robot.frames[states]
         state, action = self._episode(pair.robot)
         text = self._texts.setdefault(self.robot.episode(pair.robot).instruction, len(self._texts))
-        point, seen, decision = (a[states] for a in self._points(pair.robot, robot.version))
+        point, seen, decision = (a[states] for a in pointing)
         frames = robot.frames[np.concatenate([states[:, None], targets.frames], axis=1)]
         same = np.ones(len(states), np.int32)
         key = (pair.demo_body, pair.demo, version)
@@ -238,3 +237,20 @@ class Planner:
             first=np.concatenate([[0], np.cumsum(latents)[:-1]]).astype(np.int64),
             present=np.array([view_columns(self.sources[b], self.config)[1] for b in body]),
         )
+
+
+def _drawn(
+    decision: Bool[np.ndarray, " N"], config: SampleConfig, rng: np.random.Generator
+) -> Int64[np.ndarray, " S"]:
+    """Which states of a take are kept: all, or so many, of which a share are decision points."""
+    states = np.arange(len(decision))
+    if config.states is None or config.states >= len(states):
+        return states
+    decisive, rest = states[decision], states[~decision]
+    wanted = min(len(decisive), round(config.decisive * config.states))
+    wanted = max(wanted, config.states - len(rest))
+    parts = [
+        rng.choice(decisive, wanted, replace=False),
+        rng.choice(rest, config.states - wanted, replace=False),
+    ]
+    return np.sort(np.concatenate(parts)).astype(np.int64)

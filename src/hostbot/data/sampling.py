@@ -31,6 +31,8 @@ class SampleConfig:
     """Versions of an episode; the first is as recorded, further ones have their own speed and colours."""
     states: int | None = None
     """States drawn of a robot episode for each of its demonstrations; None: all."""
+    decisive: float = 0.5
+    """Share of those states that are decision points, as far as an episode has so many."""
     stands_for: Mapping[str, str] = field(default_factory=dict)
     """Names of a demonstration's views in the robot's words, where they differ (``{"phone": "third_person"}``)."""
     seed: int = 0
