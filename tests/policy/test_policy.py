@@ -12,7 +12,7 @@ from hostbot.data.stats import STATE
 from hostbot.geometry import rot6d_to_matrix
 from hostbot.model.text import HashedWords
 from hostbot.model.vae import LatentCodec
-from hostbot.policy.bundle import read_bundle, weights_hash, write_bundle
+from hostbot.policy.bundle import pack, read_bundle, weights_hash, write_bundle
 from hostbot.policy.policy import Policy, PolicyConfig
 from hostbot.policy.skill import Skill
 from hostbot.types import BadInput, Observation
@@ -323,6 +323,26 @@ def test_a_bundle_acts_as_what_it_was_written_from(tmp_path):
     assert same(a, b)
     with pytest.raises(BadInput, match="exists already"):
         write_bundle(tmp_path / "policy", model=policy.model, spec=policy.spec, statistics=statistics())
+
+
+def test_a_packed_policy_is_half_as_large_and_acts_nearly_the_same(tmp_path):
+    policy = small_policy()
+    given = {"model": policy.model, "spec": policy.spec, "statistics": statistics(), "vae": small_vae()}
+    write_bundle(tmp_path / "whole", **given)
+    pack(tmp_path / "whole", tmp_path / "half")
+    sizes = [sum(p.stat().st_size for p in (tmp_path / n).rglob("*.safetensors")) for n in ("whole", "half")]
+    assert sizes[1] < 0.55 * sizes[0]
+    back = Policy.load(tmp_path / "half")
+    assert next(back.model.parameters()).dtype == torch.float32
+    for name, parameter in back.model.named_parameters():
+        assert torch.equal(parameter, policy.model.get_parameter(name).half().float())
+    a = policy.step(policy.start(policy.acquire(video(60))), observation(0))
+    b = back.step(back.start(back.acquire(video(60))), observation(0))
+    assert np.abs(a.actions - b.actions).max() < 0.02
+    pack(tmp_path / "half", tmp_path / "again")
+    assert Policy.load(tmp_path / "again").fingerprint() == back.fingerprint(), (
+        "rounding twice is rounding once"
+    )
 
 
 def test_a_bundle_may_leave_its_vae_elsewhere(tmp_path):

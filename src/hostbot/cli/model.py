@@ -111,4 +111,22 @@ def describe(path: Path) -> dict[str, Any]:
     }
 
 
-VERBS: tuple[type, ...] = (Init, Info)
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """Write a policy at half its size, its weights as float16: to ship it, or to carry it elsewhere."""
+
+    policy: Annotated[Positional[Path], arg(metavar="POLICY")]
+    """A policy that `hostbot train` exported."""
+    out: Path
+    """The folder to write; it must not exist."""
+
+    def run(self) -> None:
+        """Read, round, write."""
+        from hostbot.policy.bundle import pack
+
+        pack(self.policy, self.out)
+        size = sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file())
+        print(f"{self.out}: {size / 1e6:.1f} MB")
+
+
+VERBS: tuple[type, ...] = (Init, Info, Pack)

@@ -8,11 +8,12 @@ text/         text_encoder and tokenizer, where the encoder has weights; may lie
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,28 @@ def write_bundle(
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def pack(policy: Path, out: Path) -> None:
+    """Write a policy at half its size, its weights as float16; it loads and trains as before.
+
+    A VAE whose weights float16 cannot hold is rounded, too, and gets another identity.
+    """
+    from hostbot.model.vae import LatentCodec, load_vae
+
+    known = read_bundle(policy)
+    if known.statistics is None:
+        raise BadInput(f"{policy} has no statistics: it cannot act, packed or not")
+    spec, vae = known.spec, None
+    if (policy / "vae").is_dir():
+        seen_with = load_vae(policy / "vae").half()  # type: ignore[attr-defined]
+        spec = replace(spec, codec=LatentCodec(copy.deepcopy(seen_with).float()).identity)
+        vae = seen_with
+    notes = {**known.notes, "packed": "float16"}
+    model = checkpoint.load(policy / "model").half()
+    write_bundle(out, model=model, spec=spec, statistics=known.statistics, vae=vae, notes=notes)
+    for extra in policy.glob("*.safetensors"):  # heads that only training has
+        shutil.copyfile(extra, out / extra.name)
 
 
 @dataclass(frozen=True, kw_only=True)

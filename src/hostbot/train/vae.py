@@ -8,6 +8,7 @@ Legend: B clips, T frames (1 + 4 k), h w pixels.
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -99,9 +100,13 @@ class VaeStage:
 
 
 def export_vae(stage: VaeStage, folder: Path) -> None:
-    """Set the latents' scale from data and write the VAE as diffusers does; an older one is replaced."""
-    vae = stage.module.vae.eval()
+    """Set the latents' scale from data and write the VAE as diffusers does; an older one is replaced.
+
+    Its weights are rounded to float16 once and for all: samples, policies and what ships see with the very same ones.
+    """
+    vae = copy.deepcopy(stage.module.vae).eval().half().float()
     calibrate(vae, to_pixels(stage.clips[:_CALIBRATION]))
+    vae.half()
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     shutil.rmtree(new, ignore_errors=True)
     vae.save_pretrained(new, safe_serialization=True)
