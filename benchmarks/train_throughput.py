@@ -1,7 +1,7 @@
 """How many samples a second the training loop really learns from: data, loop, guard and log included.
 
     python benchmarks/train_throughput.py --preset tiny --batches 512 1024 --shared 1 4
-    python benchmarks/train_throughput.py --preset tiny --stage match --optimiser muon --profile
+    python benchmarks/train_throughput.py --preset tiny --stage match --optimiser muon --graphs --profile
     python benchmarks/train_throughput.py --preset wan5b --batches 16 --micro 8 --shared 1 4 --places disk device
 
 Samples are random numbers of the preset's sizes in a store as `hostbot train samples` writes it; everything else is
@@ -33,6 +33,7 @@ from hostbot.data.stats import Statistics
 from hostbot.model.checkpoint import empty_model
 from hostbot.presets import PRESETS, Config, sampling, training, weighting
 from hostbot.train.distributed import World
+from hostbot.train.graphs import graphs_checked
 from hostbot.train.loop import Trainer
 from hostbot.train.stages import Policy, PolicyStage
 
@@ -114,6 +115,8 @@ def time_run(
     world = World(mode="single", rank=0, size=1, device=device)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = Trainer(stage=stage, config=settings, run=Path(scratch), world=world, call=policy)
+        if args.graphs:
+            trainer.learner = graphs_checked(stage, settings, world, print)
         for _ in range(args.warmup):
             trainer._one_step(None)
         trainer._speed()
@@ -171,6 +174,7 @@ def main() -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
     parser.add_argument("--stage", choices=["1", "match"], default="1")
     parser.add_argument("--optimiser", choices=["adamw", "muon"])
+    parser.add_argument("--graphs", action="store_true", help="replay a step's passes as CUDA graphs")
     parser.add_argument("--profile", action="store_true", help="also tell where a step's time goes")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--takes", type=int, default=256)
@@ -191,6 +195,7 @@ def main() -> None:
         model.compile_layers()
     policy = Policy(model, weighting(args.preset, args.stage)).to(device)
     name = f"train-throughput-{args.preset}" + ("-match" if args.stage == "match" else "")
+    name += "-graphs" if args.graphs else ""
     result: dict[str, Any] = {
         "benchmark": "train_throughput",
         "preset": args.preset,
@@ -199,6 +204,7 @@ def main() -> None:
         "measured_tflops": rate,
         "compiled": args.compile,
         "stage": args.stage,
+        "graphs": args.graphs,
         "optimiser": args.optimiser or base.optim.kind,
         "checkpointing": model.checkpointing,
         "demo_dropout": args.demo_dropout,
