@@ -1,17 +1,18 @@
 """Make lerobot 0.4.4 importable beside a newer torch, and give it a video decoder of our own.
 
-Runs only inside .venv-oracle. torchvision's wheel looks for two operators at import that a CPU torch lacks,
-and the decoders lerobot 0.4.4 knows are gone from torchvision or need a system FFmpeg; both are replaced
-here, nothing else is.
+Runs only inside .venv-oracle. torchvision's wheel is made for the torch with CUDA; beside a CPU torch its own library
+does not load, and the two operators it then looks for at import are declared here. The decoders lerobot 0.4.4 knows
+are gone from torchvision or need a system FFmpeg: there is one here. Nothing else is replaced.
 """
 
 import av
 import numpy as np
 import torch
 
-_library = torch.library.Library("torchvision", "DEF")
-_library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-_library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+if torch.version.cuda is None:
+    _library = torch.library.Library("torchvision", "DEF")
+    _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 def decode_video_frames(path, timestamps, tolerance_s, backend=None):
