@@ -122,7 +122,7 @@ def training(name: str, stage: Stage) -> TrainConfig:
     peak = 2e-4 if stage == "sft" else 1e-3
     optim = OptimConfig(lr=peak, muon_lr=0.02, warmup=200, decay="cosine", decay_from=0.3, floor=0.05)
     batch = 64 if stage == "sft" else 512
-    # Layers are not fused unless asked for: on a GPU that has yet to be seen right (train/compiled.py).
+    # Fusing takes 80 s a layout on an H200, so it is for runs of many minutes, which ask for it.
     return TrainConfig(steps=steps, batch=batch, micro=batch, optim=optim, ema=0.999, save_every=500)
 
 

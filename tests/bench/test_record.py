@@ -59,3 +59,16 @@ def test_a_human_part_has_one_view_and_no_actions(tmp_path):
     assert "action" not in source.widths
     assert source.episode(0).length == note.frames
     assert json.loads((parts_of(root) / "record.json").read_text())["episodes_per_task"] == 1
+
+
+def test_both_bodies_record_the_same_variants_and_novel_tasks_have_none():
+    config = RecordConfig(variants=3, first_seed=500)
+    name = "press-red_button"
+    told = [config.task_of(name, 500 + job, 9_000 + job).instructions[0] for job in range(9)]
+    assert told[:3] == told[3:6] == told[6:]
+    assert replace(config, variants=0).task_of(name, 500, 500).instructions == task(name).instructions
+    other = [replace(config, first_seed=700).task_of(name, 700 + job, 1).instructions[0] for job in range(3)]
+    assert other != told[:3]
+    for wrong in ({"variants": -1}, {"split": "novel"}):
+        with pytest.raises(BadInput, match="variants are"):
+            replace(config, **wrong)

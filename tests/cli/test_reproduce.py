@@ -90,6 +90,16 @@ def test_the_policy_goes_on_from_the_last_that_there_is(commands, tmp_path, caps
     assert policy[policy.index("--from") + 1] == str(tmp_path / "match")
 
 
+def test_a_rehearsal_does_not_pass_for_the_real_thing(commands, tmp_path, capsys):
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--small", "--pieces", "see"]) == 0
+    real = commands()
+    assert main(["reproduce", "--out", str(tmp_path)]) == 2
+    assert "use another --out" in capsys.readouterr().err
+    assert main(["reproduce", "--out", str(tmp_path), "--small", "--seed", "1"]) == 2
+    assert real.told == []
+
+
 def test_a_step_that_fails_is_told_with_the_end_of_its_log_and_tried_again(commands, tmp_path, capsys):
     commands(fails=("vae",))
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "--keep-data"]) == 2

@@ -57,6 +57,14 @@ class RecordConfig:
     variants: int = 0
     """Colourings of every task's things, in scenes of other things than the bench's; 0: the bench's own scenes."""
 
+    def __post_init__(self) -> None:
+        if self.variants < 0:
+            raise BadInput(f"variants are 0 or more, got {self.variants}")
+        if self.variants and self.split != "train":
+            raise BadInput(
+                f"variants are for training tasks, not for {self.split!r}: novel tasks stay as they are"
+            )
+
     def task_of(self, name: str, job: int, seed: int) -> Task:
         """The task of an episode: both bodies show the same variants, other first seeds show others."""
         own = task(name)

@@ -7,13 +7,17 @@ piece that was stopped goes on where it stood.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from tyro.conf import arg
 
 from hostbot.cli.steps import Steps
+from hostbot.config import read_json, to_dict, write_json
 from hostbot.types import BadInput
 
 Piece = Literal["see", "match", "act", "refine", "try"]
@@ -58,20 +62,20 @@ SMALL = Recipe(
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Record, see, match, act, refine and try: all that the shipped weights took, from seeds."""
+    """Record, see, match, act, refine and try: the tiny policy from nothing but seeds."""
 
     out: Path
     """Folder for everything."""
     pieces: tuple[Piece, ...] = PIECES
     """Which pieces, in their order; those that are done are left alone."""
-    minutes: float = 9.5
-    """Of each piece."""
+    minutes: Annotated[float | None, arg(metavar="M")] = None
+    """Of each piece; 9.5, or 1.6 with --small."""
     seed: int = 0
-    """Other seeds give other data, other weights and, by a few points, another success rate."""
+    """Other seeds give other data and other weights."""
     workers: int = 0
     """Processes that simulate and decode; as many as there are cores if 0."""
     small: bool = False
-    """Every step in small, to see that it works here (a quarter of an hour on a laptop): nothing is learned."""
+    """Every step in small, to see that it works here (eight minutes on two cores): nothing is learned."""
     keep_data: bool = False
     """Keep what a piece recorded and encoded when it is done."""
 
@@ -83,8 +87,10 @@ class Reproduce:
             raise BadInput(
                 f"--seed is 0 to 7, so that no scene is held out and learned from; got {self.seed}"
             )
+        _claim(self.out, recipe, self.seed)
+        minutes = self.minutes or (1.6 if self.small else 9.5)
         for piece in (p for p in PIECES if p in self.pieces):
-            steps = Steps(self.out / "pieces" / piece, self.minutes)
+            steps = Steps(self.out / "pieces" / piece, minutes)
             maker = Maker(
                 out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed
             )
@@ -93,6 +99,17 @@ class Reproduce:
             if not self.keep_data:
                 shutil.rmtree(maker.data, ignore_errors=True)
         print(f"wrote {self.out}")
+
+
+def _claim(out: Path, recipe: Recipe, seed: int) -> None:
+    """Note what is made here, or refuse to go on with something else: done pieces would pass for its own."""
+    path, now = out / "recipe.json", {"recipe": to_dict(recipe), "seed": seed}
+    if path.exists() and read_json(path) != json.loads(json.dumps(now)):
+        raise BadInput(
+            f"{out} was begun with another --seed, with or without --small, or by another version: use another --out"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, now)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +130,7 @@ class Maker:
 
     @property
     def first_seed(self) -> int:
-        """Scenes of a piece are its own, and the run's: 10,000 for each piece, 100,000 for each run."""
+        """Scenes of a piece are its own, and the run's: 20,000 for each piece, 100,000 for each run."""
         return 10_000 + 100_000 * self.seed + 20_000 * PIECES.index(self.piece)
 
     def see(self) -> None:
@@ -206,7 +223,9 @@ class Maker:
             self.steps.do(
                 "statistics", "data", "stats", data / "held-out/robot", "--horizon", 16, "--overwrite"
             )
-            shutil.copyfile(data / "held-out/robot/meta/hostbot/statistics.json", statistics)
+            aside = statistics.with_suffix(".tmp")
+            shutil.copyfile(data / "held-out/robot/meta/hostbot/statistics.json", aside)
+            os.replace(aside, statistics)
         for folder in ("varied", "held-out"):
             self.steps.do(
                 f"pairs-{folder}", "data", "pairs", data / folder / "robot", "--human", data / folder / "human",

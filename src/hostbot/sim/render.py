@@ -1,7 +1,7 @@
 """Low-poly pictures, fast on a CPU: one GL context a process, no shadows, no multisampling.
 
 Scenes are made of primitives, so what a renderer keeps of a model (fonts, targets) is the same for all of one size:
-it is made once, which takes longer than drawing a whole episode's pictures on a GPU.
+it is made once a process, not once an episode.
 
 The scene graph is filled once a step and only the camera changes between views.
 """
