@@ -14,51 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
-import subprocess
-import sys
 import tempfile
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from measure import commit, hardware, save
 
-
-@dataclass
-class Run:
-    """Commands one after the other (a few side by side), with their seconds."""
-
-    folder: Path
-    begun: float = field(default_factory=time.monotonic)
-    commands: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.begun
-
-    def start(self, name: str, *words: object) -> tuple[str, subprocess.Popen[bytes], float, list[str]]:
-        listed = [str(word) for word in words]
-        print(f"[{self.seconds:5.0f} s] {name}: hostbot {shlex.join(listed)}", flush=True)
-        log = (self.folder / f"{name}.log").open("wb")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hostbot", *listed], stdout=log, stderr=subprocess.STDOUT
-        )
-        return name, process, self.seconds, listed
-
-    def finish(self, started: tuple[str, subprocess.Popen[bytes], float, list[str]]) -> None:
-        name, process, since, listed = started
-        code = process.wait()
-        print(f"[{self.seconds:5.0f} s] {name} is done", flush=True)
-        self.commands.append({"hostbot": shlex.join(listed), "seconds": round(self.seconds - since, 1)})
-        if code != 0:
-            tail = (self.folder / f"{name}.log").read_text(errors="replace")[-1500:]
-            raise SystemExit(f"{name} failed after {self.seconds - since:.0f} s:\n{tail}")
-
-    def do(self, name: str, *words: object) -> None:
-        self.finish(self.start(name, *words))
+from hostbot.cli.steps import Steps
+from hostbot.types import BadInput
 
 
 def settings() -> argparse.Namespace:
@@ -95,7 +58,7 @@ def settings() -> argparse.Namespace:
     return flags
 
 
-def prepare(run: Run, flags: argparse.Namespace) -> Path:
+def prepare(run: Steps, flags: argparse.Namespace) -> Path:
     """Data, statistics, split; the VAE learns from frames of all training tasks meanwhile. Returns the VAE's folder."""
     data, vae = run.folder / "data", flags.vae
     recording: list[object] = ["--workers", flags.workers]
@@ -144,7 +107,7 @@ def prepare(run: Run, flags: argparse.Namespace) -> Path:
     return vae
 
 
-def train(run: Run, flags: argparse.Namespace, vae: Path) -> Path:
+def train(run: Steps, flags: argparse.Namespace, vae: Path) -> Path:
     """Samples, matching if wanted, stage 1 with the time that is left. Returns the policy's folder."""
     store, held_out = run.folder / "samples", run.folder / "held-out"
     for part, out in (("train", store), ("validation", held_out)):
@@ -171,14 +134,10 @@ def train(run: Run, flags: argparse.Namespace, vae: Path) -> Path:
             *common,
         )
         source = ["--from", run.folder / "match"]
-    left = flags.minutes - run.seconds / 60 - flags.eval_minutes
-    if left <= 0.1:
-        raise SystemExit(
-            f"after {run.seconds / 60:.1f} minutes of preparation none of {flags.minutes} is left to train"
-        )
+    left = run.left(flags.eval_minutes)
     run.do(
         "train", "train", "policy", "--stage", 1, "--out", run.folder / "stage1", "--demo-dropout", 0,
-        "--point", flags.point, "--minutes", round(left, 3), "--compile", str(flags.fuse), *source, *common,
+        "--point", flags.point, "--minutes", left, "--compile", str(flags.fuse), *source, *common,
     )  # fmt: skip
     return run.folder / "stage1" / "policy"
 
@@ -186,8 +145,9 @@ def train(run: Run, flags: argparse.Namespace, vae: Path) -> Path:
 def main() -> None:
     flags = settings()
     with tempfile.TemporaryDirectory() as scratch:
-        run = Run(flags.keep or Path(scratch))
-        run.folder.mkdir(parents=True, exist_ok=True)
+        run = Steps(flags.keep or Path(scratch), flags.minutes)
+        if run.commands:
+            raise SystemExit(f"{run.folder} holds a run already: give another folder with --keep")
         policy = train(run, flags, prepare(run, flags))
         trained = run.seconds
         run.do(
@@ -208,7 +168,7 @@ def main() -> None:
             "minutes": round(run.seconds / 60, 2),
             "report": {name: report[name] for name in ("all", "tasks") if name in report},
             "log": log[:: max(1, len(log) // 20)] + log[-1:],
-            "commands": run.commands,
+            "commands": list(run.commands.values()),
         }
         name = f"family-{flags.family}" + ("-rehearsal" if flags.rehearse else "")
         for line in log[:: max(1, len(log) // 8)] + log[-1:]:
@@ -218,4 +178,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BadInput as mistake:
+        raise SystemExit(str(mistake)) from None

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import subprocess
 
 import pytest
 
@@ -12,23 +11,31 @@ from hostbot.cli.steps import Steps
 from hostbot.types import BadInput
 
 
+class Ended:
+    def __init__(self, code):
+        self.code = code
+
+    def wait(self):
+        return self.code
+
+
 class Commands:
     """Stands in for the processes: notes what they were told and leaves what they would."""
 
     def __init__(self, fails=()):
         self.told, self.fails = [], fails
 
-    def run(self, command, stdout, stderr, check):
+    def run(self, command, stdout, stderr):
         words = command[3:]
         self.told.append(words)
         stdout.write(b"something went wrong\n" if words[1] in self.fails else b"fine\n")
         if words[1] in self.fails:
-            return subprocess.CompletedProcess(command, 2)
+            return Ended(2)
         if "--out" in words:
             self._leave(words)
         if words[:2] == ["data", "stats"]:
             self._touch(words[2] + "/meta/hostbot/statistics.json")
-        return subprocess.CompletedProcess(command, 0)
+        return Ended(0)
 
     def _leave(self, words):
         out = words[words.index("--out") + 1]
@@ -47,7 +54,7 @@ class Commands:
 def commands(monkeypatch):
     def use(**settings):
         made = Commands(**settings)
-        monkeypatch.setattr("hostbot.cli.steps.subprocess.run", made.run)
+        monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", made.run)
         return made
 
     return use

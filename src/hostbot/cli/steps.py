@@ -17,6 +17,17 @@ from hostbot.types import BadInput
 _TAIL = 1500
 
 
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A command that runs."""
+
+    name: str
+    words: list[str]
+    log: Path
+    since: float
+    process: subprocess.Popen[bytes]
+
+
 @dataclass
 class Steps:
     """Commands of one piece of work, in a folder of its own."""
@@ -49,20 +60,33 @@ class Steps:
 
     def do(self, name: str, *words: object) -> None:
         """One command; its output goes to a file, whose end is shown if it fails."""
-        if name in self.commands:
-            return
+        if name not in self.commands:
+            self.finish(self.start(name, *words))
+
+    def start(self, name: str, *words: object) -> Started:
+        """Begin a command, for those that run side by side."""
         listed = [str(word) for word in words]
         print(f"[{self.seconds:5.0f} s] {name}: hostbot {shlex.join(listed)}", flush=True)
-        since, log = self.seconds, self.folder / f"{name}.log"
         self.folder.mkdir(parents=True, exist_ok=True)
+        log = self.folder / f"{name}.log"
         with log.open("wb") as file:
-            code = subprocess.run(
-                [sys.executable, "-m", "hostbot", *listed], stdout=file, stderr=subprocess.STDOUT, check=False
-            ).returncode
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hostbot", *listed], stdout=file, stderr=subprocess.STDOUT
+            )
+        return Started(name=name, words=listed, log=log, since=self.seconds, process=process)
+
+    def finish(self, one: Started) -> None:
+        """Wait for a command, and note that it is done."""
+        try:
+            code = one.process.wait()
+        except KeyboardInterrupt:
+            one.process.wait()  # it was told, too, and saves what it has
+            raise
+        taken = self.seconds - one.since
         if code != 0:
-            tail = log.read_text(errors="replace")[-_TAIL:]
-            raise BadInput(f"{name} failed after {self.seconds - since:.0f} s ({log}):\n{tail}")
-        self.commands[name] = {"hostbot": shlex.join(listed), "seconds": round(self.seconds - since, 1)}
+            tail = one.log.read_text(errors="replace")[-_TAIL:]
+            raise BadInput(f"{one.name} failed after {taken:.0f} s ({one.log}):\n{tail}")
+        self.commands[one.name] = {"hostbot": shlex.join(one.words), "seconds": round(taken, 1)}
         aside = self._done.with_suffix(".tmp")
         aside.write_text(json.dumps(self.commands, indent=1) + "\n")
         os.replace(aside, self._done)

@@ -159,7 +159,7 @@ class Learning(Loop):
     place: Literal["auto", "device", "disk"] = "auto"
     """Where latents lie while training: in the GPU's memory if they fit, or read from the disk."""
     graphs: bool = False
-    """Replay a step's passes as CUDA graphs: several times as fast where the model is small."""
+    """Replay a step's passes as CUDA graphs, for models so small that launching kernels takes longest."""
 
 
 def learn(

@@ -1,8 +1,8 @@
 """A step's forward and backward pass as one CUDA graph a layout: replayed, they cost the CPU next to nothing.
 
-A step of a tiny model is thousands of kernels of a few microseconds each, and telling the card about them takes several
-times as long as computing them. A graph is told once. What is random is drawn outside and copied in; gradients lie in
-the graph's own memory and are lent to the parameters after each replay.
+A step of a tiny model is thousands of small kernels, and telling the card about them is what takes the time: without
+anything to compute a step of matching keeps a CPU core busy for 70 ms. A graph is told once. What is random is drawn
+outside and copied in; gradients lie in the graph's own memory and are lent to the parameters after each replay.
 """
 
 from __future__ import annotations
