@@ -1,6 +1,7 @@
 """How long an evaluation takes: untrained weights never succeed, so that every trial runs to its end.
 
 python benchmarks/evaluation.py --trials 20 --workers 16          # 50 tasks x 20 trials
+python benchmarks/evaluation.py --policy RUN/policy               # the same with trained weights
 python benchmarks/evaluation.py --tasks 2 --trials 2 --workers 2  # a look, on a laptop
 """
 
@@ -67,6 +68,7 @@ def untrained(folder: Path, device: str, sizes: tuple[int, ...]) -> Policy:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--policy", type=Path, help="trained weights instead of drawn ones")
     parser.add_argument("--tasks", type=int, default=50)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--videos", type=int, default=4)
@@ -78,7 +80,12 @@ def main() -> None:
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        policy = untrained(folder, flags.device, (flags.wave,))
+        if flags.policy is None:
+            policy = untrained(folder, flags.device, (flags.wave,))
+        else:
+            policy = Policy.load(
+                flags.policy, device=flags.device, config=PolicyConfig(batch_sizes=(flags.wave,))
+            )
         config = RolloutConfig(
             suite=SuiteConfig(tasks=split().novel[: flags.tasks], trials=flags.trials, videos=flags.videos),
             wave=flags.wave,
@@ -108,12 +115,13 @@ def main() -> None:
         found = report(list(read_results(folder / "out").values()))
     save(
         flags.out,
-        f"evaluation-{torch.device(flags.device).type}",
+        f"evaluation-{torch.device(flags.device).type}" + ("" if flags.policy is None else "-trained"),
         {
             "benchmark": "evaluation",
             "commit": commit(),
             "command": " ".join(["python", "benchmarks/evaluation.py", *sys.argv[1:]]),
             "hardware": hardware(torch.device(flags.device)),
+            "policy": policy.spec.name if flags.policy is None else policy.fingerprint(),
             "tasks": flags.tasks,
             "trials": found.all.n,
             "successes": found.all.successes,

@@ -5,8 +5,8 @@
     python benchmarks/family.py --family press --rehearse       # every step in small, on a laptop: proves the way only
 
 Scenes tried are never those recorded (seeds 6000 and up against 10,000 and up), and the demonstration shown is of yet
-another scene. Every step is a command that anybody can type; they are written down with the result. A step that fails
-ends the run and tells why.
+another scene. Recorded robots stray from their way and get back, so that a policy knows how to. Every step is a command
+that anybody can type; they are written down with the result. A step that fails ends the run and tells why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from measure import commit, hardware, save
 
-from hostbot.cli.steps import Steps
+from hostbot.cli.steps import Started, Steps
 from hostbot.types import BadInput
 
 
@@ -29,6 +29,9 @@ def settings() -> argparse.Namespace:
     parser.add_argument("--family", default="press")
     parser.add_argument(
         "--episodes", type=int, default=800, help="robot episodes a task, each in a scene of its own"
+    )
+    parser.add_argument(
+        "--stray", type=float, default=1.0, help="how far recorded robots stray, and get back"
     )
     parser.add_argument("--states", type=int, default=8, help="states of an episode that are learned from")
     parser.add_argument("--minutes", type=float, default=9.5, help="of everything")
@@ -40,6 +43,7 @@ def settings() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--point", type=float, default=0.3)
     parser.add_argument("--fuse", action="store_true", help="fuse layers: pays in runs of many minutes")
+    parser.add_argument("--execute", type=int, default=8, help="steps of a chunk's 16 before it looks again")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--eval-minutes", type=float, default=0.9, help="kept for the evaluation")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -58,82 +62,75 @@ def settings() -> argparse.Namespace:
     return flags
 
 
-def prepare(run: Steps, flags: argparse.Namespace) -> Path:
-    """Data, statistics, split; the VAE learns from frames of all training tasks meanwhile. Returns the VAE's folder."""
-    data, vae = run.folder / "data", flags.vae
-    recording: list[object] = ["--workers", flags.workers]
-    if flags.vae_minutes > 0:
-        few: list[object] = ["--families", flags.family] if flags.rehearse else []
-        run.do(
-            "record-all",
-            "sim",
-            "record",
-            "--out",
-            run.folder / "all",
-            "--episodes-per-task",
-            1,
-            *few,
-            *recording,
-        )
-    more: list[object] = ["--families", flags.family, "--embodiment", "robot"]
-    started = run.start(
-        "record", "sim", "record", "--out", data, "--episodes-per-task", flags.episodes, *more, *recording
-    )
-    if flags.vae_minutes > 0:
-        seen = [run.folder / "all" / body for body in ("robot", "human")]
-        source: list[object] = ["--from", flags.vae] if flags.vae else []
-        small: list[object] = (
-            ["--batch", 4, "--clips", 60] if flags.rehearse else ["--batch", 128, "--clips", 6000]
-        )
-        vae = run.folder / "vae"
-        watching = run.start(
-            "vae", "train", "vae", "--data", *seen, "--out", vae, "--seed", flags.seed, *small, *source,
-            "--minutes", flags.vae_minutes, "--fit", "--log-every", 20, "--validate-every", 200,
-        )  # fmt: skip
-    run.finish(started)
-    run.do("stats", "data", "stats", data / "robot", "--horizon", 16)
+def record(run: Steps, flags: argparse.Namespace, name: str, episodes: int, first_seed: int) -> Started:
+    """Begin to record robot episodes that stray and get back."""
+    return run.start(
+        f"record-{name}", "sim", "record", "--out", run.folder / name, "--episodes-per-task", episodes, "--families",
+        flags.family, "--embodiment", "robot", "--stray", flags.stray, "--first-seed", first_seed, "--workers",
+        flags.workers,
+    )  # fmt: skip
+
+
+def see(run: Steps, flags: argparse.Namespace) -> Path:
+    """The VAE, from frames of all training tasks, unless there is one. Returns its folder."""
+    if flags.vae_minutes <= 0:
+        assert isinstance(flags.vae, Path)
+        return flags.vae
+    few: list[object] = ["--families", flags.family] if flags.rehearse else []
     run.do(
-        "pairs",
-        "data",
-        "pairs",
-        data / "robot",
-        "--out",
-        run.folder / "split.json",
-        "--validation",
-        0.25 if flags.rehearse else 0.02,
+        "record-all", "sim", "record", "--out", run.folder / "all", "--episodes-per-task", 1, "--workers",
+        flags.workers, *few,
+    )  # fmt: skip
+    seen = [run.folder / "all" / body for body in ("robot", "human")]
+    source: list[object] = ["--from", flags.vae] if flags.vae else []
+    small: list[object] = (
+        ["--batch", 4, "--clips", 60] if flags.rehearse else ["--batch", 128, "--clips", 6000]
     )
-    if flags.vae_minutes > 0:
-        run.finish(watching)
-    return vae
+    run.do(
+        "vae", "train", "vae", "--data", *seen, "--out", run.folder / "vae", "--seed", flags.seed, *small, *source,
+        "--minutes", flags.vae_minutes, "--fit", "--log-every", 20, "--validate-every", 200,
+    )  # fmt: skip
+    return run.folder / "vae"
 
 
-def train(run: Steps, flags: argparse.Namespace, vae: Path) -> Path:
-    """Samples, matching if wanted, stage 1 with the time that is left. Returns the policy's folder."""
-    store, held_out = run.folder / "samples", run.folder / "held-out"
-    for part, out in (("train", store), ("validation", held_out)):
-        run.do(
-            f"samples-{part}", "train", "samples", "--robot", run.folder / "data" / "robot", "--split",
-            run.folder / "split.json", "--vae", vae, "--cameras", "bench", "--labels", "events", "--body", "robot",
-            "--out", out, "--part", part, "--states", flags.states, "--demos", 1, "--workers", flags.workers,
-        )  # fmt: skip
+def store(run: Steps, flags: argparse.Namespace, name: str, vae: Path) -> Path:
+    """Pair, couple and encode a recording. Returns the samples' folder."""
+    data, split, out = (
+        run.folder / name / "robot",
+        run.folder / f"{name}.json",
+        run.folder / f"samples-{name}",
+    )
+    run.do(f"pairs-{name}", "data", "pairs", data, "--out", split, "--validation", 0)
+    run.do(
+        f"samples-{name}", "train", "samples", "--robot", data, "--split", split, "--vae", vae, "--statistics",
+        run.folder / "held-out/robot/meta/hostbot/statistics.json", "--cameras", "bench", "--labels", "events",
+        "--body", "robot", "--out", out, "--states", flags.states, "--demos", 1, "--workers", flags.workers,
+    )  # fmt: skip
+    return out
+
+
+def train(run: Steps, flags: argparse.Namespace) -> Path:
+    """Record, see, couple, and learn with the time that is left. Returns the policy's folder.
+
+    While the many episodes are recorded, a few of scenes that nothing is learned from give what actions are normalised
+    by, and are made ready to validate on.
+    """
+    many = record(run, flags, "data", flags.episodes, 10_000)
+    run.finish(record(run, flags, "held-out", 2 if flags.rehearse else 20, 900_000))
+    run.do("stats", "data", "stats", run.folder / "held-out/robot", "--horizon", 16)
+    vae = see(run, flags)
+    held_out = store(run, flags, "held-out", vae)
+    run.finish(many)
     common: list[object] = [
-        "--samples", store, "--vae", vae, "--batch", flags.batch, "--shared", flags.shared, "--lr", flags.lr,
-        "--optimiser", "muon", "--one-view", 0, "--text-dropout", 0.3, "--seed", flags.seed, "--fit",
-        "--save-every", 10**6, "--validation", held_out, "--validate-every", 8 if flags.rehearse else 400,
+        "--samples", store(run, flags, "data", vae), "--vae", vae, "--batch", flags.batch, "--shared", flags.shared,
+        "--lr", flags.lr, "--optimiser", "muon", "--one-view", 0, "--text-dropout", 0.3, "--seed", flags.seed, "--fit",
+        "--save-every", 10**6, "--validation", held_out, "--validate-every", 8 if flags.rehearse else 400, "--graphs",
     ]  # fmt: skip
     source: list[object] = []
     if flags.match_minutes > 0:
-        run.do(
-            "match",
-            "train",
-            "match",
-            "--out",
-            run.folder / "match",
-            "--minutes",
-            flags.match_minutes,
-            *common,
-        )
-        source = ["--from", run.folder / "match"]
+        match = run.folder / "match"
+        run.do("match", "train", "match", "--out", match, "--minutes", flags.match_minutes, *common)
+        source = ["--from", match]
     left = run.left(flags.eval_minutes)
     run.do(
         "train", "train", "policy", "--stage", 1, "--out", run.folder / "stage1", "--demo-dropout", 0,
@@ -148,11 +145,12 @@ def main() -> None:
         run = Steps(flags.keep or Path(scratch), flags.minutes)
         if run.commands:
             raise SystemExit(f"{run.folder} holds a run already: give another folder with --keep")
-        policy = train(run, flags, prepare(run, flags))
+        policy = train(run, flags)
         trained = run.seconds
         run.do(
             "eval", "eval", "--policy", policy, "--suite", "train", "--families", flags.family, "--body", "robot",
-            "--trials", flags.trials, "--workers", flags.workers, "--films", 2, "--out", run.folder / "eval",
+            "--trials", flags.trials, "--execute", flags.execute, "--workers", flags.workers, "--films", 2, "--out",
+            run.folder / "eval",
         )  # fmt: skip
         report = json.loads((run.folder / "eval" / "report.json").read_text())
         lines = (run.folder / "stage1" / "log.jsonl").read_text().splitlines()

@@ -56,10 +56,14 @@ class RecordConfig:
     tries: int = 8
     variants: int = 0
     """Colourings of every task's things, in scenes of other things than the bench's; 0: the bench's own scenes."""
+    stray: float = 0.0
+    """How far the robot strays from its way, in centimetres or so, before it puts it right."""
 
     def __post_init__(self) -> None:
         if self.variants < 0:
             raise BadInput(f"variants are 0 or more, got {self.variants}")
+        if not 0 <= self.stray <= 2:
+            raise BadInput(f"a robot strays by 0 to 2, got {self.stray:g}: further off it fails")
         if self.variants and self.split != "train":
             raise BadInput(
                 f"variants are for training tasks, not for {self.split!r}: novel tasks stay as they are"
@@ -120,7 +124,7 @@ def _episode(
     body: Body, one: Task, seed: int, config: RecordConfig
 ) -> tuple[dict[str, np.ndarray], dict[str, Frames], Sequence[Event], bool]:
     if body == "robot":
-        made = robot_episode(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz))
+        made = robot_episode(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz), config.stray)
         path = made.trajectory
         rows = {"observation.state": path.state, "action": path.action}
         return rows, dict(path.views), path.events, made.success
@@ -231,6 +235,6 @@ def _claim(root: Path, config: RecordConfig) -> None:
     root.mkdir(parents=True, exist_ok=True)
     path = root / "record.json"
     now: dict[str, Any] = {**asdict(config), "families": list(config.families), "sha256": split().sha256}
-    if path.exists() and {"families": [], "variants": 0, **json.loads(path.read_text())} != now:
+    if path.exists() and {"families": [], "variants": 0, "stray": 0.0, **json.loads(path.read_text())} != now:
         raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
     path.write_text(json.dumps(now, indent=1) + "\n")

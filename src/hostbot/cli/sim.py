@@ -161,6 +161,8 @@ class Record:
     """Seed of each task's first scene."""
     variants: int = 0
     """Show a task's things in so many colourings, among other things than the bench's; 0: the bench's own scenes."""
+    stray: float = 0.0
+    """How far the robot strays before it puts it right: 1 is centimetres, and every second scene begun elsewhere."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
@@ -179,6 +181,7 @@ class Record:
             workers=self.workers,
             first_seed=self.first_seed,
             variants=self.variants,
+            stray=self.stray,
         )
         total = sum(len(jobs(config, part)) for part in range(config.workers))
         bodies: list[Literal["robot", "human"]] = (

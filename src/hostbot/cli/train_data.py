@@ -152,6 +152,9 @@ def make_samples(
     work: Preparation, out: Path, workers: int, shard: tuple[int, int], until: float = float("inf")
 ) -> dict[str, Any]:
     """Plan and encode with a progress bar; figures of what is there."""
+    from hostbot.data.fill import get_ready
+
+    get_ready(workers)
     with progress("coupling pairs", len(work.pairs)) as tick:
         store, pieces = work.begin(out, tick=tick)
     begin, clips = time.perf_counter(), 0

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_all_start_methods, get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float16, Int, UInt8
@@ -183,6 +184,21 @@ def _decode(piece: Piece, path: Path) -> _Left:
     return _Left(path=path, shape=decoded.frames.shape, columns=decoded.columns)
 
 
+def _context() -> Any:
+    """Processes are made from one that has imported everything: torch takes seconds, and would take them in each."""
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def get_ready(workers: int) -> None:
+    """Begin to import what the decoding processes need, while something else is done."""
+    if workers and _context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
+
+
 def _decoded(
     decoder: Decoder, pieces: Sequence[Piece], wanted: Sequence[int], workers: int
 ) -> Iterator[tuple[int, _Decoded]]:
@@ -195,7 +211,7 @@ def _decoded(
         tempfile.TemporaryDirectory(
             prefix="hostbot-", dir=memory if os.access(memory, os.W_OK) else None
         ) as folder,
-        ProcessPoolExecutor(workers, get_context("spawn"), _start, (decoder,)) as pool,
+        ProcessPoolExecutor(workers, _context(), _start, (decoder,)) as pool,
     ):
         ahead: deque[tuple[int, Future[_Left]]] = deque()
         try:

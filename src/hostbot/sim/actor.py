@@ -37,6 +37,8 @@ class Pace:
     pause_seconds: tuple[float, float] = (0.2, 0.8)
     detour: float = 0.0
     """Sideways swing of free motion, in metres."""
+    miss: float = 0.0
+    """How far beside its mark an approach ends, in metres; the way to contact puts it right."""
     feint: float = 0.0
     """Chance to reach for a thing, draw back and reach again."""
     wander: float = 0.0
@@ -75,6 +77,10 @@ class Actor:
         vector = next(self._steps)
         self.frame += 1
         return vector
+
+    def stand(self, vector: Float[np.ndarray, " 20"]) -> None:
+        """Begin where the hands are now, instead of in the waiting pose."""
+        self._command, self._openings = unpack(vector)
 
     def _run(self) -> Iterator[Float[np.ndarray, " 20"]]:
         for attempt in range(self._rounds):
@@ -159,7 +165,7 @@ class Actor:
         )
         fixed: dict[str, Pose] = {}
         begin = dict(self._command)
-        swing = self._swing(key, begin)
+        swing, miss = self._swing(key, begin), self._miss(key)
         limit = int(12 * self.world.rate_hz)
         lag = 0
         for _ in range(limit):
@@ -172,6 +178,8 @@ class Actor:
                     targets[limb] = fixed[limb]
                 else:
                     targets[limb] = self._target(goal, limb, self._command[limb])
+                if miss.any():
+                    targets[limb] = Pose(targets[limb].pos + miss, targets[limb].rot)
             left = self._advance(targets, speed, swing, begin)
             yield self._vector()
             self._check_held(key)
@@ -191,6 +199,13 @@ class Actor:
         if not self.pace.detour or key.event not in ("approach", "carry", "done"):
             return np.zeros(3)
         out = self.rng.normal(0, self.pace.detour, 3)
+        out[2] = abs(out[2])
+        return out
+
+    def _miss(self, key: Key) -> np.ndarray:
+        if not self.pace.miss or key.event != "approach":
+            return np.zeros(3)
+        out = self.rng.normal(0, self.pace.miss, 3)
         out[2] = abs(out[2])
         return out
 

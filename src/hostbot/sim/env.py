@@ -19,10 +19,10 @@ from hostbot.sim.actor import Actor, Pace
 from hostbot.sim.arms import MAX_OPENING, RobotConfig, add_robot
 from hostbot.sim.layout import Layout
 from hostbot.sim.meddler import Meddler, add_meddler
-from hostbot.sim.pose import Vec3
+from hostbot.sim.pose import Pose, Vec3, axis_angle, rotate
 from hostbot.sim.predicates import Undisturbed
 from hostbot.sim.render import Painter
-from hostbot.sim.robot import Robot
+from hostbot.sim.robot import Robot, pack, unpack
 from hostbot.sim.scene import SceneConfig, add_things, base_spec
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
@@ -32,6 +32,14 @@ VIEWS = ("left_wrist", "right_wrist", "third_person")
 HOLD_SECONDS = 0.5
 CALM_SPEED = 0.8
 """Metres a second: faster hands are flailing. The expert's stay below, random actions are hardly ever so slow."""
+
+_SWING, _MISS = 0.02, 0.01
+"""Metres by which a straying expert swings on its way, and misses at first."""
+_ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
+"""Where a displaced hand may be: two corners, on the left arm's side."""
+_TURN = 0.5
+_MOVING, _RESTING = 1.0, 0.25
+"""Seconds in which a hand is displaced, and comes to rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,11 +206,40 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         """All views side by side."""
         return np.concatenate(list(self.pictures().values()), axis=1)
 
-    def expert(self, task: Task | None = None) -> Actor:
-        """The scripted expert of this task, or of another one that the scene affords."""
+    def expert(self, task: Task | None = None, stray: float = 0.0) -> Actor:
+        """The scripted expert of this task, or of another one that the scene affords.
+
+        One that strays swings on its way and approaches beside the mark, by centimetres where ``stray`` is 1.
+        """
         rng = seeded(self.task, self._seed, "expert")
-        pace = Pace(speed=0.50 * float(np.exp(rng.normal(0, 0.12))), wander=0.08)
+        pace = Pace(
+            speed=0.50 * float(np.exp(rng.normal(0, 0.12))),
+            wander=0.08,
+            detour=_SWING * stray,
+            miss=_MISS * stray,
+        )
         return Actor(task or self.task, self._world(), self.main, pace, rng)
+
+    def displace(self, stray: float) -> Float[np.ndarray, " 20"]:
+        """Move the acting hand somewhere else above the table before anything is done; what was commanded."""
+        rng = seeded(self.task, self._seed, "displace")
+        world = self._world()
+        poses, openings = unpack(world.body.home_vector())
+        home = poses[self.main]
+        place = rng.uniform(*_ELSEWHERE) * [1.0, np.copysign(1.0, home.pos[1]), 1.0]
+        to = home.pos + min(stray, 1.0) * (place - home.pos)
+        turned = rotate(np.array([0.0, 0.0, 1.0]), stray * rng.uniform(-_TURN, _TURN)) @ home.rot
+        vector = world.body.home_vector()
+        for share in np.linspace(0, 1, round(_MOVING * self.config.rate_hz) + 1)[1:]:
+            axis, angle = axis_angle(turned @ home.rot.T)
+            poses[self.main] = Pose(
+                home.pos + share * (to - home.pos), rotate(axis, share * angle) @ home.rot
+            )
+            vector = pack(poses, openings)
+            world.step(vector)
+        for _ in range(round(_RESTING * self.config.rate_hz)):
+            world.step(vector)
+        return vector
 
     def close(self) -> None:
         """Give the pictures' memory back."""

@@ -23,6 +23,9 @@ from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity
 from hostbot.model.layers import Linear, layer_norm
 from hostbot.model.tokens import GridConfig
 
+_NEAR = 1.5 / 16
+"""How far off a hit may be, across and down, as a share of the view."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossWeights:
@@ -71,7 +74,7 @@ def point_loss(
     point: Float32[Tensor, "B V 2"],
     seen: Bool[Tensor, "B V"],
 ) -> dict[str, Float32[Tensor, ""]]:
-    """Cross-entropy in the views where the point is seen, its distance to the likeliest cell, hits within a cell."""
+    """Cross-entropy in the views where the point is seen, its distance to the likeliest cell, hits close by."""
     logits = head(tokens)
     losses = F.cross_entropy(logits.flatten(0, 1), head.cell_of(point).flatten(), reduction="none")
     share = seen.flatten().float() / seen.sum().clamp(min=1)
@@ -79,7 +82,7 @@ def point_loss(
         centre = head.centre_of(logits.argmax(-1))
         apart = (centre - point).abs()
         error = ((apart.norm(dim=-1)).flatten() * share).sum()
-        near = (apart[..., 0] <= 1.5 / head.size[1]) & (apart[..., 1] <= 1.5 / head.size[0])
+        near = (apart <= _NEAR).all(-1)
         hit = (near.float().flatten() * share).sum()
     return {"point": (losses * share).sum(), "point_error": error, "point_hit": hit}
 
