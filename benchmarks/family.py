@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from measure import commit, hardware, save
 
-from hostbot.cli.steps import Started, Steps
+from hostbot.cli.steps import Steps
 from hostbot.types import BadInput
 
 
@@ -28,12 +28,12 @@ def settings() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", default="press")
     parser.add_argument(
-        "--episodes", type=int, default=800, help="robot episodes a task, each in a scene of its own"
+        "--episodes", type=int, default=900, help="robot episodes a task, each in a scene of its own"
     )
     parser.add_argument(
         "--stray", type=float, default=1.0, help="how far recorded robots stray, and get back"
     )
-    parser.add_argument("--states", type=int, default=8, help="states of an episode that are learned from")
+    parser.add_argument("--states", type=int, default=10, help="states of an episode that are learned from")
     parser.add_argument("--minutes", type=float, default=9.5, help="of everything")
     parser.add_argument("--vae", type=Path, help="a VAE to see with, or to go on from")
     parser.add_argument("--vae-minutes", type=float, help="of its training; 0 with --vae, else 2")
@@ -42,7 +42,12 @@ def settings() -> argparse.Namespace:
     parser.add_argument("--shared", type=int, default=4)
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--point", type=float, default=0.3)
-    parser.add_argument("--fuse", action="store_true", help="fuse layers: pays in runs of many minutes")
+    parser.add_argument(
+        "--fuse",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="fuse layers while data is recorded",
+    )
     parser.add_argument("--execute", type=int, default=8, help="steps of a chunk's 16 before it looks again")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--eval-minutes", type=float, default=0.9, help="kept for the evaluation")
@@ -62,9 +67,9 @@ def settings() -> argparse.Namespace:
     return flags
 
 
-def record(run: Steps, flags: argparse.Namespace, name: str, episodes: int, first_seed: int) -> Started:
+def record(run: Steps, flags: argparse.Namespace, name: str, episodes: int, first_seed: int) -> None:
     """Begin to record robot episodes that stray and get back."""
-    return run.start(
+    run.begin(
         f"record-{name}", "sim", "record", "--out", run.folder / name, "--episodes-per-task", episodes, "--families",
         flags.family, "--embodiment", "robot", "--stray", flags.stray, "--first-seed", first_seed, "--workers",
         flags.workers,
@@ -113,30 +118,37 @@ def train(run: Steps, flags: argparse.Namespace) -> Path:
     """Record, see, couple, and learn with the time that is left. Returns the policy's folder.
 
     While the many episodes are recorded, a few of scenes that nothing is learned from give what actions are normalised
-    by, and are made ready to validate on.
+    by, are made ready to validate on, and have layers fused for them: the run finds these in the compiler's cache.
     """
-    many = record(run, flags, "data", flags.episodes, 10_000)
-    run.finish(record(run, flags, "held-out", 2 if flags.rehearse else 20, 900_000))
+    record(run, flags, "data", flags.episodes, 10_000)
+    record(run, flags, "held-out", 2 if flags.rehearse else 20, 900_000)
+    run.end("record-held-out")
     run.do("stats", "data", "stats", run.folder / "held-out/robot", "--horizon", 16)
     vae = see(run, flags)
     held_out = store(run, flags, "held-out", vae)
-    run.finish(many)
     common: list[object] = [
-        "--samples", store(run, flags, "data", vae), "--vae", vae, "--batch", flags.batch, "--shared", flags.shared,
-        "--lr", flags.lr, "--optimiser", "muon", "--one-view", 0, "--text-dropout", 0.3, "--seed", flags.seed, "--fit",
-        "--save-every", 10**6, "--validation", held_out, "--validate-every", 8 if flags.rehearse else 400, "--graphs",
+        "--vae", vae, "--batch", flags.batch, "--shared", flags.shared, "--lr", flags.lr, "--optimiser", "muon",
+        "--one-view", 0, "--text-dropout", 0.3, "--seed", flags.seed, "--graphs",
     ]  # fmt: skip
-    source: list[object] = []
+    stage: list[object] = [
+        "train", "policy", "--stage", 1, "--demo-dropout", 0, "--point", flags.point, "--compile", str(flags.fuse),
+    ]  # fmt: skip
+    if flags.fuse:
+        run.begin("fuse", *stage, *common, "--samples", held_out, "--steps", 2, "--out", run.folder / "fuse")
+    run.end("record-data")
+    samples = store(run, flags, "data", vae)
+    run.end("fuse")
+    more: list[object] = [
+        "--samples", samples, "--validation", held_out, "--validate-every", 8 if flags.rehearse else 400,
+        "--save-every", 10**6, "--fit",
+    ]  # fmt: skip
     if flags.match_minutes > 0:
         match = run.folder / "match"
-        run.do("match", "train", "match", "--out", match, "--minutes", flags.match_minutes, *common)
-        source = ["--from", match]
-    left = run.left(flags.eval_minutes)
-    run.do(
-        "train", "train", "policy", "--stage", 1, "--out", run.folder / "stage1", "--demo-dropout", 0,
-        "--point", flags.point, "--minutes", left, "--compile", str(flags.fuse), *source, *common,
-    )  # fmt: skip
-    return run.folder / "stage1" / "policy"
+        run.do("match", "train", "match", "--out", match, "--minutes", flags.match_minutes, *common, *more)
+        more += ["--from", match]
+    out = run.folder / "stage1"
+    run.do("train", *stage, *common, *more, "--out", out, "--minutes", run.left(flags.eval_minutes))
+    return out / "policy"
 
 
 def main() -> None:
@@ -145,7 +157,10 @@ def main() -> None:
         run = Steps(flags.keep or Path(scratch), flags.minutes)
         if run.commands:
             raise SystemExit(f"{run.folder} holds a run already: give another folder with --keep")
-        policy = train(run, flags)
+        try:
+            policy = train(run, flags)
+        finally:
+            run.drop()
         trained = run.seconds
         run.do(
             "eval", "eval", "--policy", policy, "--suite", "train", "--families", flags.family, "--body", "robot",

@@ -135,6 +135,10 @@ class Event:
     frame: int
 
 
+PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", "again")
+"""Events on the way: the hand is not yet, or still, where it acts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Camera:
     """Where a view looks from: a pinhole fixed in the robot's base frame, or carried by a limb's tool."""

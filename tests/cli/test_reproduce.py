@@ -64,7 +64,7 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     done = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--workers", "3"]) == 0
     learned = [words[1] for words in done.told if words[0] == "train" and words[1] != "samples"]
-    assert learned == ["vae", "match", "policy", "policy"]
+    assert learned == ["vae", *2 * ["match"], *4 * ["policy"]]
     assert done.told[-1][0] == "eval"
     assert "novel" in done.told[-1]
     again = commands()
@@ -72,8 +72,41 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     assert again.told == []
 
 
+def test_layers_are_fused_beside_the_recording_for_just_the_run_that_learns(commands, tmp_path):
+    done = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "act"]) == 2
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match"]) == 0
+    fused, learned = [words for words in done.told if words[:2] == ["train", "match"]]
+    recorded = [i for i, words in enumerate(done.told) if "record" in words and "--sketch" in words]
+    assert done.told.index(fused) < recorded[0] < done.told.index(learned)
+    same = ("--batch", "--shared", "--patch", "--optimiser", "--text-dropout", "--compile")
+    assert all(fused[fused.index(f) + 1] == learned[learned.index(f) + 1] for f in same)
+    assert "held-out" in fused[fused.index("--samples") + 1]
+    assert "varied" in learned[learned.index("--samples") + 1]
+
+
+def test_what_runs_beside_is_stopped_when_a_step_fails(commands, tmp_path, monkeypatch):
+    stopped = []
+    monkeypatch.setattr(Ended, "terminate", lambda self: stopped.append(self), raising=False)
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see"]) == 0
+    commands(fails=("record",))
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match"]) == 2
+    assert stopped == []
+
+    class Fails(Commands):
+        def run(self, command, stdout, stderr):
+            self.fails = ("record",) if "--sketch" in command else ()
+            return super().run(command, stdout, stderr)
+
+    made = Fails()
+    monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", made.run)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match"]) == 2
+    assert len(stopped) == 1
+
+
 def test_no_two_pieces_or_seeds_share_a_scene(tmp_path):
-    most = max(Recipe().robot, Recipe().human, Recipe().seen)
+    most = max(Recipe().robot, Recipe().human, Recipe().seen, Recipe().sketches, Recipe().shown)
     steps = Steps(tmp_path, 1.0)
     firsts = sorted(
         Maker(out=tmp_path, piece=piece, steps=steps, recipe=Recipe(), workers=1, seed=seed).first_seed

@@ -31,6 +31,7 @@ from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
 from hostbot.sim.layout import NoRoom
+from hostbot.sim.sketch import robot_sketch
 from hostbot.sim.task import Task
 from hostbot.sim.variants import varied
 from hostbot.types import BadInput, DataError, Event, Frames, bimanual
@@ -58,6 +59,8 @@ class RecordConfig:
     """Colourings of every task's things, in scenes of other things than the bench's; 0: the bench's own scenes."""
     stray: float = 0.0
     """How far the robot strays from its way, in centimetres or so, before it puts it right."""
+    sketch: bool = False
+    """Robots at their decisive moments only, set there without physics."""
 
     def __post_init__(self) -> None:
         if self.variants < 0:
@@ -124,7 +127,8 @@ def _episode(
     body: Body, one: Task, seed: int, config: RecordConfig
 ) -> tuple[dict[str, np.ndarray], dict[str, Frames], Sequence[Event], bool]:
     if body == "robot":
-        made = robot_episode(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz), config.stray)
+        make = robot_sketch if config.sketch else robot_episode
+        made = make(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz), config.stray)
         path = made.trajectory
         rows = {"observation.state": path.state, "action": path.action}
         return rows, dict(path.views), path.events, made.success
@@ -235,6 +239,10 @@ def _claim(root: Path, config: RecordConfig) -> None:
     root.mkdir(parents=True, exist_ok=True)
     path = root / "record.json"
     now: dict[str, Any] = {**asdict(config), "families": list(config.families), "sha256": split().sha256}
-    if path.exists() and {"families": [], "variants": 0, "stray": 0.0, **json.loads(path.read_text())} != now:
+    if (
+        path.exists()
+        and {"families": [], "variants": 0, "stray": 0.0, "sketch": False, **json.loads(path.read_text())}
+        != now
+    ):
         raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
     path.write_text(json.dumps(now, indent=1) + "\n")

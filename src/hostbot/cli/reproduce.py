@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -37,11 +38,19 @@ class Recipe:
     human: int = 12
     variants: int = 12
     states: int = 8
-    """States of an episode that are learned from; matching takes half as many of twice the episodes."""
+    """States of an episode that are learned from."""
+    sketches: int = 96
+    """Scenes a task that matching is learned from, each sketched in two or three pictures."""
+    shown: int = 24
+    """Human videos a task that they are matched with, each of a variant of its own."""
+    stray: float = 1.0
+    """How far recorded robots stray from their way, and get back."""
     seen: int = 2
     """Episodes a task that the VAE learns from."""
     clips: int = 20_000
     vae_batch: int = 128
+    patch: int = 2
+    """Latents along a token's side."""
     batch: int = 512
     shared: int = 4
     lr: float = 5e-4
@@ -49,13 +58,15 @@ class Recipe:
     human_share: float = 0.6
     validate_every: int = 400
     trials: int = 20
+    execute: int = 8
+    """Steps of a chunk before the robot looks again."""
     films: int = 8
     suite: str = "novel"
 
 
 SMALL = Recipe(
-    families=("press",), robot=4, human=2, variants=2, states=4, seen=1, clips=40, vae_batch=2, batch=8,
-    validate_every=10, trials=1, films=1, suite="train",
+    families=("press",), robot=4, human=2, variants=2, states=4, sketches=4, shown=2, seen=1, clips=40, vae_batch=2,
+    batch=8, validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""
 
@@ -95,7 +106,10 @@ class Reproduce:
                 out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed
             )
             print(f"{piece}:", flush=True)
-            getattr(maker, {"try": "attempt"}.get(piece, piece))()
+            try:
+                getattr(maker, {"try": "attempt"}.get(piece, piece))()
+            finally:
+                steps.drop()
             if not self.keep_data:
                 shutil.rmtree(maker.data, ignore_errors=True)
         print(f"wrote {self.out}")
@@ -145,12 +159,13 @@ class Maker:
         )  # fmt: skip
 
     def match(self) -> None:
-        """Which thing of its own scene is the one that is shown: many scenes, where it is decided."""
-        words = self.learning(more=2, decisive=1.0)
-        self.steps.do(
-            "match", "train", "match", *words, "--text-dropout", 0.7, "--minutes", self.steps.left(0.2),
-            *self.again("match"),
-        )  # fmt: skip
+        """Which thing of its own scene is the one that is shown: many scenes, at their decisive moments."""
+        recipe, seed = self.recipe, self.first_seed
+        words = ["train", "match", "--text-dropout", 0.7]
+        self.held_out(("human",), words, variants=1, states=2)
+        self.record("record-robot", "varied", recipe.sketches, "robot", recipe.shown, seed, "--sketch")
+        self.record("record-human", "varied", recipe.shown, "human", recipe.shown, seed)
+        self.learn(("human",), words, states=2, decisive=1.0)
 
     def act(self) -> None:
         """Stage 1: all losses."""
@@ -162,12 +177,16 @@ class Maker:
 
     def policy(self, stage: int) -> None:
         """A stage of the policy, from where the piece before it ended."""
-        words = self.learning()
-        self.steps.do(
-            "policy", "train", "policy", "--stage", stage, *words, "--from", self.run_of(self.before()), "--point",
-            self.recipe.point, "--demo-dropout", 0.1, "--text-dropout", 0.5, "--compile", "True", "--minutes",
-            self.steps.left(0.2), *self.again(self.piece),
-        )  # fmt: skip
+        recipe, seed, bodies = self.recipe, self.first_seed, ("human", "robot")
+        self.seen_with()
+        words = [
+            "train", "policy", "--stage", stage, "--from", self.run_of(self.before()), "--point", recipe.point,
+            "--demo-dropout", 0.1, "--text-dropout", 0.5,
+        ]  # fmt: skip
+        self.held_out(bodies, words, variants=0, states=recipe.states)
+        self.record("record-robot", "varied", recipe.robot, "robot", recipe.variants, seed)
+        self.record("record-human", "varied", recipe.human, "human", recipe.variants, seed)
+        self.learn(bodies, words, states=recipe.states, decisive=0.5)
 
     def attempt(self) -> None:
         """Closed-loop success in scenes of other seeds, from one human video a task."""
@@ -175,7 +194,8 @@ class Maker:
         few: list[object] = ["--families", *recipe.families] if recipe.families else []
         self.steps.do(
             "eval", "eval", "--policy", self.run_of(self.before()) / "policy", "--suite", recipe.suite, *few,
-            "--trials", recipe.trials, "--films", recipe.films, "--workers", self.workers, "--out", self.out / "eval",
+            "--trials", recipe.trials, "--execute", recipe.execute, "--films", recipe.films, "--workers", self.workers,
+            "--out", self.out / "eval",
         )  # fmt: skip
 
     def run_of(self, piece: str) -> Path:
@@ -198,59 +218,78 @@ class Maker:
         return ["--resume"] if any((self.run_of(piece) / "checkpoints").glob("step-*")) else []
 
     def record(
-        self, name: str, folder: str, episodes: int, body: str, variants: int, first_seed: int
+        self, name: str, folder: str, episodes: int, body: str, variants: int, first_seed: int, *more: object
     ) -> None:
         """Episodes of all training tasks."""
         few: list[object] = ["--families", *self.recipe.families] if self.recipe.families else []
         self.steps.do(
             name, "sim", "record", "--out", self.data / folder, "--episodes-per-task", episodes, "--embodiment", body,
-            "--variants", variants, "--first-seed", first_seed, "--workers", self.workers, *few,
+            "--variants", variants, "--stray", self.recipe.stray, "--first-seed", first_seed, "--workers", self.workers,
+            *few, *more,
         )  # fmt: skip
 
-    def learning(self, more: int = 1, decisive: float = 0.5) -> list[object]:
-        """Record, couple and encode; what a run that learns from it is to be told."""
-        recipe, data = self.recipe, self.data
-        vae, statistics = self.run_of("see") / "vae", self.out / "statistics.json"
+    def seen_with(self) -> Path:
+        """The VAE."""
+        vae = self.run_of("see") / "vae"
         if not vae.exists():
             raise BadInput(f"{self.piece} needs a VAE, and {self.out} has none: run the piece see first")
-        for body, episodes in (("robot", recipe.robot), ("human", recipe.human)):
-            self.record(
-                f"record-{body}", "varied", more * episodes, body, more * recipe.variants, self.first_seed
-            )
-        held_out = _HELD_OUT + 20_000 * PIECES.index(self.piece)
-        self.record("record-held-out", "held-out", 1, "both", 0, held_out)
+        return vae
+
+    def held_out(self, bodies: Sequence[str], words: Sequence[object], variants: int, states: int) -> None:
+        """Scenes that nothing is learned from but what actions are normalised by.
+
+        While the rest is recorded, layers are fused for them: the run that learns finds them in the compiler's cache.
+        """
+        self.seen_with()
+        statistics, held_out = self.out / "statistics.json", self.data / "held-out"
+        first_seed = _HELD_OUT + 20_000 * PIECES.index(self.piece)
+        self.record("record-held-out", "held-out", 2, "both", variants, first_seed)
         if not statistics.exists():
-            self.steps.do(
-                "statistics", "data", "stats", data / "held-out/robot", "--horizon", 16, "--overwrite"
-            )
+            self.steps.do("statistics", "data", "stats", held_out / "robot", "--horizon", 16, "--overwrite")
             aside = statistics.with_suffix(".tmp")
-            shutil.copyfile(data / "held-out/robot/meta/hostbot/statistics.json", aside)
+            shutil.copyfile(held_out / "robot/meta/hostbot/statistics.json", aside)
             os.replace(aside, statistics)
-        for folder in ("varied", "held-out"):
+        self.store("held-out", bodies, states, 0.5)
+        shutil.rmtree(self.data / "fuse", ignore_errors=True)
+        self.steps.begin(
+            "fuse", *words, *self.settings("held-out", bodies), "--steps", 2, "--out", self.data / "fuse"
+        )
+
+    def store(self, folder: str, bodies: Sequence[str], states: int, decisive: float) -> None:
+        """Couple and encode what was recorded."""
+        data = self.data / folder
+        self.steps.do(
+            f"pairs-{folder}", "data", "pairs", data / "robot", "--human", data / "human", "--out",
+            data / "split.json", "--validation", 0, "--overwrite",
+        )  # fmt: skip
+        for body in bodies:
             self.steps.do(
-                f"pairs-{folder}", "data", "pairs", data / folder / "robot", "--human", data / folder / "human",
-                "--out", data / folder / "split.json", "--validation", 0, "--overwrite",
+                f"samples-{folder}-{body}", "train", "samples", "--robot", data / "robot", "--human", data / "human",
+                "--split", data / "split.json", "--vae", self.seen_with(), "--statistics",
+                self.out / "statistics.json", "--cameras", "bench", "--labels", "events", "--body", body, "--demos", 1,
+                "--states", states, "--decisive", decisive, "--workers", self.workers, "--out", data / "samples" / body,
             )  # fmt: skip
-        stores = {
-            "human": ("varied", "human"),
-            "robot": ("varied", "robot"),
-            "held-out": ("held-out", "human"),
-        }
-        for name, (folder, body) in stores.items():
-            self.steps.do(
-                f"samples-{name}", "train", "samples", "--robot", data / folder / "robot", "--human",
-                data / folder / "human", "--split", data / folder / "split.json", "--vae", vae, "--statistics",
-                statistics, "--cameras", "bench", "--labels", "events", "--body", body, "--demos", 1, "--states",
-                recipe.states // more, "--decisive", decisive, "--workers", self.workers, "--out",
-                data / "samples" / name,
-            )  # fmt: skip
+
+    def settings(self, folder: str, bodies: Sequence[str]) -> list[object]:
+        """What a run is told of its samples and itself."""
+        recipe = self.recipe
+        shares = [recipe.human_share, round(1 - recipe.human_share, 3)] if len(bodies) == 2 else [1.0]
         return [
-            "--samples", data / "samples/human", data / "samples/robot", "--weights", recipe.human_share,
-            round(1 - recipe.human_share, 3), "--validation", data / "samples/held-out", "--validate-every",
-            recipe.validate_every, "--vae", vae, "--out", self.run_of(self.piece), "--batch", recipe.batch, "--shared",
-            recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--seed", self.seed, "--fit",
-            "--save-every", 2000, "--graphs",
+            "--samples", *(self.data / folder / "samples" / body for body in bodies), "--weights", *shares, "--vae",
+            self.seen_with(), "--batch", recipe.batch, "--shared", recipe.shared, "--lr", recipe.lr, "--optimiser",
+            "muon", "--one-view", 0, "--patch", recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs",
         ]  # fmt: skip
+
+    def learn(self, bodies: Sequence[str], words: Sequence[object], states: int, decisive: float) -> None:
+        """The piece's run, with all the time that is left."""
+        recipe = self.recipe
+        self.store("varied", bodies, states, decisive)
+        self.steps.end("fuse")
+        self.steps.do(
+            "learn", *words, *self.settings("varied", bodies), "--validation", self.data / "held-out/samples/human",
+            "--validate-every", recipe.validate_every, "--out", self.run_of(self.piece), "--fit", "--save-every", 2000,
+            "--minutes", self.steps.left(0.2), *self.again(self.piece),
+        )  # fmt: skip
 
 
 VERBS: tuple[type, ...] = (Reproduce,)

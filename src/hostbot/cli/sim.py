@@ -163,6 +163,8 @@ class Record:
     """Show a task's things in so many colourings, among other things than the bench's; 0: the bench's own scenes."""
     stray: float = 0.0
     """How far the robot strays before it puts it right: 1 is centimetres, and every second scene begun elsewhere."""
+    sketch: bool = False
+    """Robots at their decisive moments only, set there without physics: many scenes to learn matching from."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
@@ -182,6 +184,7 @@ class Record:
             first_seed=self.first_seed,
             variants=self.variants,
             stray=self.stray,
+            sketch=self.sketch,
         )
         total = sum(len(jobs(config, part)) for part in range(config.workers))
         bodies: list[Literal["robot", "human"]] = (

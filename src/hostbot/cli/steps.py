@@ -40,6 +40,7 @@ class Steps:
     def __post_init__(self) -> None:
         self._done = self.folder / "steps.json"
         self.commands: dict[str, dict[str, Any]] = {}
+        self._beside: dict[str, Started] = {}
         if self._done.exists():
             self.commands = json.loads(self._done.read_text())
 
@@ -62,6 +63,23 @@ class Steps:
         """One command; its output goes to a file, whose end is shown if it fails."""
         if name not in self.commands:
             self.finish(self.start(name, *words))
+
+    def begin(self, name: str, *words: object) -> None:
+        """A command that runs beside the next ones, until :meth:`end`."""
+        if name not in self.commands:
+            self._beside[name] = self.start(name, *words)
+
+    def end(self, name: str) -> None:
+        """Wait for a command that was begun."""
+        if name in self._beside:
+            self.finish(self._beside.pop(name))
+
+    def drop(self) -> None:
+        """Stop what still runs beside: nobody will wait for it."""
+        for one in self._beside.values():
+            one.process.terminate()
+            one.process.wait()
+        self._beside.clear()
 
     def start(self, name: str, *words: object) -> Started:
         """Begin a command, for those that run side by side."""

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from hostbot.types import BadInput, Embodiment, Event
+from hostbot.types import PASSING, BadInput, Embodiment, Event
 
-PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", "again")
-"""Events on the way: the hand is not yet, or still, where it acts."""
 _EARLY, _REST, _APART = 0.2, 0.1, 4
 
 

@@ -7,7 +7,7 @@ move that failed, and notes when every event happened.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from hostbot.sim.pose import Pose, axis_angle, rotate
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
-from hostbot.types import Event
+from hostbot.types import PASSING, Event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,17 @@ class Pace:
     wander: float = 0.0
     """How much the speed of each keyframe varies, as a factor of exp(normal)."""
     tries: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Something that a script brings about."""
+
+    event: str
+    vector: Float[np.ndarray, " 20"]
+    """Where the hands are then."""
+    carried: Mapping[str, str]
+    """What each limb that carries something carries."""
 
 
 class Dropped(Exception):
@@ -81,6 +92,27 @@ class Actor:
     def stand(self, vector: Float[np.ndarray, " 20"]) -> None:
         """Begin where the hands are now, instead of in the waiting pose."""
         self._command, self._openings = unpack(vector)
+
+    def moments(self) -> Iterator[Moment]:
+        """Where the script wants the hands when something happens, as the world is now.
+
+        Whoever asks puts the hands there, and what they carry, before asking for the next.
+        """
+        for move in self.task.script:
+            unless = getattr(move, "unless", None)
+            if unless is not None and unless.holds(self.world):
+                continue
+            carried: dict[str, str] = {}
+            for key in move.keys(self):
+                for role, goal in key.goals.items():
+                    limb = self.limb(role)
+                    self._command[limb] = self._target(goal, limb, self._command[limb])
+                    carried |= {limb: goal.carry} if goal.carry else {}
+                for role, opening in key.grips.items():
+                    self._openings[self.limb(role)] = opening
+                if key.event and key.event not in PASSING:
+                    yield Moment(event=key.event, vector=self._vector(), carried=carried)
+                    carried = {}
 
     def _run(self) -> Iterator[Float[np.ndarray, " 20"]]:
         for attempt in range(self._rounds):

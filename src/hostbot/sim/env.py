@@ -33,7 +33,7 @@ HOLD_SECONDS = 0.5
 CALM_SPEED = 0.8
 """Metres a second: faster hands are flailing. The expert's stay below, random actions are hardly ever so slow."""
 
-_SWING, _MISS = 0.02, 0.01
+_SWING, _MISS = 0.02, 0.02
 """Metres by which a straying expert swings on its way, and misses at first."""
 _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""

@@ -21,6 +21,7 @@ def _kinematics(config: RobotConfig) -> mujoco.MjModel:
     return spec.compile()
 
 
+_ITERATIONS = 40
 _HOMES: dict[RobotConfig, Float[np.ndarray, " q"]] = {}
 
 
@@ -88,6 +89,17 @@ class Inverse:
             self._tasks[limb].set_target(_se3(pose))
         for _ in range(iterations):
             self._iterate(dt / iterations)
+        q: Float[np.ndarray, " 12"] = self._configuration.q[self.joints].copy()
+        return q
+
+    def reach(self, poses: dict[str, Pose]) -> Float[np.ndarray, " 12"]:
+        """Joint values with the tools at the poses, however long the way there."""
+        for limb, pose in poses.items():
+            self._tasks[limb].set_target(_se3(pose))
+        for _ in range(_ITERATIONS):
+            self._iterate(1.0, limits=False)
+            if max(np.linalg.norm(t.compute_error(self._configuration)) for t in self._tasks.values()) < 1e-3:
+                break
         q: Float[np.ndarray, " 12"] = self._configuration.q[self.joints].copy()
         return q
 

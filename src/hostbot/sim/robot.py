@@ -64,6 +64,14 @@ class Robot:
         data.ctrl[self._jaw_ctrl] = 0.035
         self._target = home
 
+    def put(self, data: mujoco.MjData, vector: Float[np.ndarray, " 20"]) -> None:
+        """The arms as a vector asks, at once: nothing is moved on the way."""
+        poses, openings = unpack(vector)
+        self._target = self._inverse.reach(poses)
+        data.qpos[self._q] = data.ctrl[self._ctrl] = self._target
+        for k, limb in enumerate(LIMBS):
+            data.qpos[self._jaw_q[k]] = data.ctrl[self._jaw_ctrl[k]] = openings[limb] / 2
+
     def command(self, data: mujoco.MjData, vector: Float[np.ndarray, " 20"]) -> None:
         """Joint targets for the next control period; the arms ramp to them within it."""
         poses, openings = unpack(vector)

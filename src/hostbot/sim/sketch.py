@@ -1,0 +1,93 @@
+"""A task at its decisive moments only, without the way between them: many scenes for little time.
+
+To learn which thing is meant a model needs many scenes and few pictures of each. A sketch has the robot in its waiting
+pose or somewhere else, then at the first contact, then, where it carries something loose, where that is put down. Hands
+and what they carry are set there at once: nothing moves, nothing is judged, no action is worth learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from hostbot.sim.env import EnvConfig, SimEnv
+from hostbot.sim.episode import RobotEpisode
+from hostbot.sim.pose import Pose, quat_of
+from hostbot.sim.robot import Robot
+from hostbot.sim.task import Task
+from hostbot.sim.world import World
+from hostbot.types import Event, Image, Trajectory
+
+MOMENTS = 2
+
+
+def robot_sketch(task: Task, seed: int, config: EnvConfig | None = None, stray: float = 0.0) -> RobotEpisode:
+    """Two or three frames of a task in the scene of a seed."""
+    env = SimEnv(task, config)
+    env.reset(seed=seed)
+    actor = env.expert()
+    if stray and seed % 2:
+        actor.stand(env.displace(stray))
+    world = env.world
+    assert world is not None
+    frames: dict[str, list[Image]] = {view: [] for view in env.config.views}
+    states: list[Float[np.ndarray, " 20"]] = []
+    events: list[Event] = []
+
+    def look() -> None:
+        for view, picture in (env.pictures() if env.config.views else {}).items():
+            frames[view].append(picture)
+        states.append(env.state())
+
+    look()
+    for moment in actor.moments():
+        if events and not all(_is_loose(world, item) for item in moment.carried.values()):
+            break
+        if events and not moment.carried:
+            break
+        _put(world, moment.vector, moment.carried)
+        look()
+        events.append(Event(name=moment.event, frame=len(events) + 1))
+        if len(events) == MOMENTS:
+            break
+    env.close()
+    state = np.stack(states)
+    trajectory = Trajectory(
+        views={view: np.stack(listed) for view, listed in frames.items()},
+        state=state,
+        action=np.concatenate([state[1:], state[-1:]]),
+        fps=env.config.rate_hz,
+        instruction=env.instruction,
+        embodiment=env.embodiment,
+        events=tuple(events),
+    )
+    return RobotEpisode(task=task.name, seed=seed, trajectory=trajectory, success=bool(events))
+
+
+def _is_loose(world: World, item: str) -> bool:
+    return (
+        item in world.shapes
+        and world.model.body(item).jntnum[0] == 1
+        and _joint(world, item).type[0] == (mujoco.mjtJoint.mjJNT_FREE)
+    )
+
+
+def _joint(world: World, item: str) -> mujoco.MjModel:
+    return world.model.joint(int(world.model.body(item).jntadr[0]))
+
+
+def _put(world: World, vector: Float[np.ndarray, " 20"], carried: Mapping[str, str]) -> None:
+    """Hands where a vector says, and what they carry with them."""
+    body = world.body
+    assert isinstance(body, Robot)
+    held = {limb: body.pose(world.data, limb).inverse() @ world.pose(item) for limb, item in carried.items()}
+    body.put(world.data, vector)
+    mujoco.mj_forward(world.model, world.data)
+    for limb, item in carried.items():
+        pose: Pose = body.pose(world.data, limb) @ held[limb]
+        first = int(_joint(world, item).qposadr[0])
+        world.data.qpos[first : first + 7] = [*pose.pos, *quat_of(pose.rot)]
+    mujoco.mj_forward(world.model, world.data)

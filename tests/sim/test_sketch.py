@@ -1,0 +1,65 @@
+"""Sketches: a scene, its first contact, and where something loose is put down, as a whole execution would have them."""
+
+import numpy as np
+import pytest
+
+from hostbot.sim.catalogue import split, task
+from hostbot.sim.env import EnvConfig
+from hostbot.sim.episode import robot_episode
+from hostbot.sim.sketch import robot_sketch
+from hostbot.types import PASSING
+
+BLIND = EnvConfig(views=())
+SEED = 90
+
+
+def hands(state):
+    return {"left": state[0:3], "right": state[10:13]}
+
+
+def moments_of(path):
+    """Where the hands are at the first moments of a whole execution."""
+    frames = [event.frame for event in path.events if event.name not in PASSING]
+    return [hands(path.state[frame]) for frame in frames]
+
+
+def families():
+    return {task(name).family: name for name in split().train}
+
+
+@pytest.mark.parametrize("family", sorted(families()))
+def test_contact_is_where_an_execution_makes_it(family):
+    one = task(families()[family])
+    sketch = robot_sketch(one, SEED, BLIND).trajectory
+    whole = moments_of(robot_episode(one, SEED, BLIND).trajectory)
+    drawn = hands(sketch.state[1])
+    assert sketch.events[0].name == "contact"
+    assert max(np.linalg.norm(drawn[limb] - whole[0][limb]) for limb in drawn) < 0.025
+
+
+@pytest.mark.parametrize("family", ["place_in", "stack", "place_on", "ring_on_peg"])
+def test_what_is_carried_is_put_down_where_an_execution_does(family):
+    one = task(families()[family])
+    sketch = robot_sketch(one, SEED, BLIND).trajectory
+    assert [event.name for event in sketch.events] == ["contact", "release"]
+    assert [event.frame for event in sketch.events] == [1, 2]
+    whole = moments_of(robot_episode(one, SEED, BLIND).trajectory)
+    drawn = hands(sketch.state[2])
+    assert max(np.linalg.norm((drawn[limb] - whole[1][limb])[:2]) for limb in drawn) < 0.02
+
+
+def test_the_scene_is_the_one_of_the_seed_and_the_thing_goes_along():
+    one = task(families()["place_in"])
+    config = EnvConfig(size=64)
+    sketch, whole = robot_sketch(one, SEED, config).trajectory, robot_episode(one, SEED, config).trajectory
+    assert np.array_equal(sketch.views["third_person"][0], whole.views["third_person"][0])
+    pictures = sketch.views["third_person"].astype(int)
+    assert len(pictures) == 3
+    assert all(np.abs(a - b).max() > 60 for a, b in zip(pictures[:-1], pictures[1:], strict=True))
+
+
+def test_a_sketch_can_begin_elsewhere():
+    one = task("press-red_button")
+    home, away = (robot_sketch(one, 91, BLIND, stray).trajectory.state for stray in (0.0, 1.0))
+    assert np.abs(home[0] - away[0]).max() > 0.02
+    assert np.abs(home[1] - away[1])[[0, 1, 2, 10, 11, 12]].max() < 0.01
