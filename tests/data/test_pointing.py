@@ -68,3 +68,17 @@ def test_events_say_when_and_motion_says_which_limb():
     assert found.limbs == ("left", "right")
     assert next_moment(found, 31).tolist() == [0] * 10 + [1] * 16 + [-1] * 5
     assert np.flatnonzero(decisions(found, 31)).tolist() == [0, 1, 10, 11, 12, 13]
+
+
+def test_a_hand_that_goes_back_to_its_place_is_not_the_one_that_arrives():
+    """The right hand goes further, early on; the left one is where the contact is made. Then it waits there."""
+    state = np.repeat(STATE[:1], 31, axis=0)
+    state[:, 0] = np.clip(np.arange(31) / 18, 0, 0.8)
+    state[:, 11] = np.clip(np.arange(31) / 6, 0, 1)
+    events = (Event(name="contact", frame=18), Event(name="press", frame=28))
+    found = find_moments(state, state.copy(), events, bimanual())
+    assert found.limbs[0] == "left"
+    state[:20, 0], state[20:, 0] = 0.0, 0.4  # moves once, long before the second event
+    state[:, 11] = 0.0
+    found = find_moments(state, state.copy(), events, bimanual())
+    assert found.limbs[1] == "left"

@@ -162,7 +162,7 @@ class Record:
     variants: int = 0
     """Show a task's things in so many colourings, among other things than the bench's; 0: the bench's own scenes."""
     stray: float = 0.0
-    """How far the robot strays before it puts it right: 1 is centimetres, and every second scene begun elsewhere."""
+    """How far the robot strays before it puts it right: 1 is centimetres, and hands that begin elsewhere."""
     sketch: bool = False
     """Robots at their decisive moments only, set there without physics: many scenes to learn matching from."""
     minutes: float = float("inf")

@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float, Int64
 from hostbot.types import PASSING, BadInput, Embodiment, Event
 
 _EARLY, _REST, _APART = 0.2, 0.1, 4
+_STILL = 0.01
+"""Metres: a hand that moves less waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,7 @@ def find_moments(
     events: Sequence[Event],
     embodiment: Embodiment,
 ) -> Moments:
-    """Moments of one execution; the limb of an event is the one that moved most since the last."""
+    """Moments of one execution; the limb of an event is the one that moved most just before it, or since the last."""
     paths = limb_paths(state, embodiment)
     if not paths:
         raise BadInput(f"{embodiment.name!r} has no tool positions, so no moments can be found")
@@ -39,10 +41,21 @@ def find_moments(
     frames = named or _from_motion(paths, action, embodiment)
     limbs, last = [], 0
     for frame in frames:
-        moved = {limb: float(np.ptp(path[last : frame + 1], axis=0).max()) for limb, path in paths.items()}
-        limbs.append(max(moved, key=lambda limb: moved[limb]))
+        limbs.append(_arrived(paths, last, frame))
         last = frame
     return Moments(frames=np.array(frames, np.int64), limbs=tuple(limbs))
+
+
+def _arrived(paths: dict[str, Float[np.ndarray, "N 3"]], last: int, frame: int) -> str:
+    """The limb that moved most in the last third of the way, or on all of it where that was spent waiting.
+
+    Not on all of it at once: a hand with nothing to do may have gone further, back to its place.
+    """
+    for begin in (last + 2 * (frame - last) // 3, last):
+        moved = {limb: float(np.ptp(path[begin : frame + 1], axis=0).max()) for limb, path in paths.items()}
+        if max(moved.values()) > _STILL:
+            break
+    return max(moved, key=lambda limb: moved[limb])
 
 
 def limb_paths(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hostbot.sim.keys import Goal, Key, closing_yaw, resolve, tool_rotation
-from hostbot.sim.pose import Pose, axis_angle, rotate
+from hostbot.sim.pose import Pose, axis_angle, rotate, towards
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
@@ -74,6 +74,7 @@ class Actor:
         self._openings = dict(self._home_open)
         self._speed = 0.0
         self._rounds = rounds
+        self._idle = ""
         self.frame = 0
         self.events: list[Event] = []
         self.finished = False
@@ -85,13 +86,26 @@ class Actor:
 
     def act(self) -> Float[np.ndarray, " 20"]:
         """The next vector; the waiting pose once the script is over."""
+        self._tidy()
         vector = next(self._steps)
         self.frame += 1
         return vector
 
     def stand(self, vector: Float[np.ndarray, " 20"]) -> None:
-        """Begin where the hands are now, instead of in the waiting pose."""
+        """Begin where the hands are now, instead of in the waiting pose; one with nothing to do goes back there."""
         self._command, self._openings = unpack(vector)
+        self._idle = self.limb("other") if self.task.hands == 1 else ""
+
+    def _tidy(self) -> None:
+        """A step of the idle hand to its waiting pose."""
+        if self._idle:
+            begin, end = self._command[self._idle], self._home[self._idle]
+            _, angle = axis_angle(end.rot @ begin.rot.T)
+            steps = max(
+                float(np.linalg.norm(end.pos - begin.pos)) / self.pace.speed, abs(angle) / self.pace.turn
+            )
+            share = 1 / max(1.0, steps * self.world.rate_hz)
+            self._command[self._idle] = towards(begin, end, share)
 
     def moments(self) -> Iterator[Moment]:
         """Where the script wants the hands when something happens, as the world is now.

@@ -16,10 +16,10 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from hostbot.sim.actor import Actor, Pace
-from hostbot.sim.arms import MAX_OPENING, RobotConfig, add_robot
+from hostbot.sim.arms import LIMBS, MAX_OPENING, RobotConfig, add_robot
 from hostbot.sim.layout import Layout
 from hostbot.sim.meddler import Meddler, add_meddler
-from hostbot.sim.pose import Pose, Vec3, axis_angle, rotate
+from hostbot.sim.pose import Pose, Vec3, rotate, towards
 from hostbot.sim.predicates import Undisturbed
 from hostbot.sim.render import Painter
 from hostbot.sim.robot import Robot, pack, unpack
@@ -37,6 +37,8 @@ _SWING, _MISS = 0.02, 0.02
 """Metres by which a straying expert swings on its way, and misses at first."""
 _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""
+_ASIDE = 0.10
+"""How near to the middle a hand may be that has nothing to do."""
 _TURN = 0.5
 _MOVING, _RESTING = 1.0, 0.25
 """Seconds in which a hand is displaced, and comes to rest."""
@@ -221,25 +223,29 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         return Actor(task or self.task, self._world(), self.main, pace, rng)
 
     def displace(self, stray: float) -> Float[np.ndarray, " 20"]:
-        """Move the acting hand somewhere else above the table before anything is done; what was commanded."""
+        """Move hands somewhere else above the table before anything is done; what was commanded last.
+
+        Each hand is moved in half of the scenes, whether it will act or not: where a hand is must not tell who acts.
+        """
         rng = seeded(self.task, self._seed, "displace")
         world = self._world()
-        poses, openings = unpack(world.body.home_vector())
-        home = poses[self.main]
-        place = rng.uniform(*_ELSEWHERE) * [1.0, np.copysign(1.0, home.pos[1]), 1.0]
-        to = home.pos + min(stray, 1.0) * (place - home.pos)
-        turned = rotate(np.array([0.0, 0.0, 1.0]), stray * rng.uniform(-_TURN, _TURN)) @ home.rot
+        home, openings = unpack(world.body.home_vector())
+        there = {limb: self._elsewhere(home[limb], limb, stray, rng) for limb in LIMBS if rng.random() < 0.5}
         vector = world.body.home_vector()
-        for share in np.linspace(0, 1, round(_MOVING * self.config.rate_hz) + 1)[1:]:
-            axis, angle = axis_angle(turned @ home.rot.T)
-            poses[self.main] = Pose(
-                home.pos + share * (to - home.pos), rotate(axis, share * angle) @ home.rot
-            )
-            vector = pack(poses, openings)
+        for share in np.linspace(0, 1, round(_MOVING * self.config.rate_hz) + 1)[1:] if there else ():
+            vector = pack({n: towards(pose, there.get(n, pose), share) for n, pose in home.items()}, openings)
             world.step(vector)
-        for _ in range(round(_RESTING * self.config.rate_hz)):
+        for _ in range(round(_RESTING * self.config.rate_hz) if there else 0):
             world.step(vector)
         return vector
+
+    def _elsewhere(self, home: Pose, limb: str, stray: float, rng: np.random.Generator) -> Pose:
+        low, high = np.array(_ELSEWHERE)
+        if limb != self.main and self.task.hands == 1:
+            low[1] = _ASIDE
+        place = rng.uniform(low, high) * [1.0, np.copysign(1.0, home.pos[1]), 1.0]
+        turn = rotate(np.array([0.0, 0.0, 1.0]), stray * rng.uniform(-_TURN, _TURN))
+        return Pose(home.pos + min(stray, 1.0) * (place - home.pos), turn @ home.rot)
 
     def close(self) -> None:
         """Give the pictures' memory back."""

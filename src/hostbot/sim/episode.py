@@ -24,13 +24,13 @@ class RobotEpisode:
 def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray: float = 0.0) -> RobotEpisode:
     """The expert's execution of a task in the scene of a seed, until done or out of time.
 
-    With ``stray`` it swings, misses and puts it right, and in every second scene begins somewhere else: a policy that
-    is off its way has then seen how to get back to it.
+    With ``stray`` it swings, misses and puts it right, and often begins somewhere else: a policy that is off its way
+    has then seen how to get back to it.
     """
     env = SimEnv(task, config)
     env.reset(seed=seed)
     actor = env.expert(stray=stray)
-    if stray and seed % 2:
+    if stray:
         actor.stand(env.displace(stray))
     limit = int(env.config.seconds * env.config.rate_hz)
     frames: dict[str, list[Image]] = {view: [] for view in env.config.views}

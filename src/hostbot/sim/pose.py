@@ -102,3 +102,9 @@ class Pose:
     def level(self) -> Pose:
         """The same place and heading, upright."""
         return Pose(self.pos, rot_z(self.yaw))
+
+
+def towards(begin: Pose, end: Pose, share: float) -> Pose:
+    """A pose part of the way from one to another."""
+    axis, angle = axis_angle(end.rot @ begin.rot.T)
+    return Pose(begin.pos + share * (end.pos - begin.pos), rotate(axis, share * angle) @ begin.rot)
