@@ -82,6 +82,7 @@ def test_any_two_independent_columns_give_a_rotation(columns):
         matrix @ np.swapaxes(matrix, -1, -2), np.broadcast_to(np.eye(3), matrix.shape), atol=1e-9
     )
     np.testing.assert_allclose(np.linalg.det(matrix), 1, atol=1e-9)
+    assert np.array_equal(matrix[..., 2], np.cross(matrix[..., 0], matrix[..., 1]))
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ from hostbot.types import BadInput, Embodiment, Part
 Array = np.ndarray
 RotationKind = Literal["rot6d", "euler", "quaternion"]
 _DEGENERATE = 1e-8
+_NEXT, _AFTER = [1, 2, 0], [2, 0, 1]
 
 
 def _unit(vector: Float[Array, "*B n"], what: str) -> Float[Array, "*B n"]:
-    norm = np.linalg.norm(vector, axis=-1, keepdims=True)
+    norm = np.sqrt((vector * vector).sum(-1, keepdims=True))
     if not (norm > _DEGENERATE).all():
         raise BadInput(f"{what} is degenerate: its length is {float(norm.min()):.3g}, it must be above 1e-8")
     return vector / norm
@@ -38,7 +39,8 @@ def rot6d_to_matrix(rot6d: Float[Array, "*B 6"]) -> Float[Array, "*B 3 3"]:
     x = _unit(rot6d[..., :3], "the first column of a 6-D rotation")
     y = rot6d[..., 3:] - (x * rot6d[..., 3:]).sum(-1, keepdims=True) * x
     y = _unit(y, "the second column of a 6-D rotation, less its part along the first,")
-    return np.stack([x, y, np.cross(x, y)], axis=-1)
+    z = x[..., _NEXT] * y[..., _AFTER] - x[..., _AFTER] * y[..., _NEXT]
+    return np.stack([x, y, z], axis=-1)
 
 
 def euler_to_matrix(euler: Float[Array, "*B 3"]) -> Float[Array, "*B 3 3"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hostbot.couple import CoupleConfig
@@ -78,19 +80,24 @@ def sample_config(**changes):
     return SampleConfig(**{**given, **changes})
 
 
-def truth(bodies):
+@dataclass(frozen=True)
+class Truth:
     """Correspondences from events, as the bench has them."""
 
-    def label(pair):
-        demo = bodies[pair.demo_body]
+    bodies: dict
+
+    def __call__(self, pair):
+        robot, demo = self.bodies["robot"], self.bodies[pair.demo_body]
         return correspondence(
-            bodies["robot"].events(pair.robot),
+            robot.events(pair.robot),
             demo.events(pair.demo),
-            bodies["robot"].episode(pair.robot).length,
+            robot.episode(pair.robot).length,
             demo.episode(pair.demo).length,
         )
 
-    return label
+
+def truth(bodies):
+    return Truth(bodies)
 
 
 def averages(frames):

@@ -1,6 +1,7 @@
 """Where correspondences come from: events, elapsed time, or learned labels beside the dataset."""
 
 import json
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,11 @@ def test_learned_labels_are_read_and_unreliable_pairs_left_out(tmp_path):
     label, name = labels_of(str(tmp_path / "labels"), sources(), "human")
     assert name == "alignment:labels"
     assert np.array_equal(label(PAIR).robot_to_demo, maps.robot_to_demo)
-    assert label(Pair(task="push the cup", demo_body="human", demo=0, robot=0)) is None
+    unreliable = Pair(task="push the cup", demo_body="human", demo=0, robot=0)
+    assert label(unreliable) is None
+    sent = pickle.loads(pickle.dumps(label))
+    assert np.array_equal(sent(PAIR).robot_to_demo, maps.robot_to_demo)
+    assert sent(unreliable) is None
 
 
 def test_labels_of_other_demonstrations_are_refused(tmp_path):

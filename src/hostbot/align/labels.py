@@ -98,6 +98,12 @@ class Labels:
     def __len__(self) -> int:
         return len(self._where)
 
+    def __contains__(self, pair: object) -> bool:
+        return pair in self._where
+
+    def __reduce__(self) -> tuple[type[Labels], tuple[Path]]:
+        return Labels, (self.folder,)
+
     def pairs(self) -> Iterator[tuple[int, int]]:
         """(robot episode, demo episode) of every reliable pair."""
         return iter(self._where)

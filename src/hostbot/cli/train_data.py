@@ -53,7 +53,7 @@ class Data:
     decisive: float = 0.5
     """Share of those states where it is decided what comes next."""
     workers: int = 0
-    """Processes that decode; 0 decodes in this one."""
+    """Processes that couple and decode; 0 does it in this one."""
     device: Annotated[str | None, arg(metavar="NAME")] = None
     """cuda or cpu; the first there is."""
     bfloat16: bool | None = None
@@ -114,6 +114,9 @@ def preparation(
     split: str,
 ) -> Preparation:
     """Everything a store is made from."""
+    from hostbot.data.processes import get_ready
+
+    get_ready(data.workers)
     import torch
 
     from hostbot.data.stats import load_statistics, statistics_path
@@ -152,11 +155,11 @@ def make_samples(
     work: Preparation, out: Path, workers: int, shard: tuple[int, int], until: float = float("inf")
 ) -> dict[str, Any]:
     """Plan and encode with a progress bar; figures of what is there."""
-    from hostbot.data.fill import get_ready
+    from hostbot.data.processes import get_ready
 
     get_ready(workers)
     with progress("coupling pairs", len(work.pairs)) as tick:
-        store, pieces = work.begin(out, tick=tick)
+        store, pieces = work.begin(out, tick=tick, workers=workers)
     begin, clips = time.perf_counter(), 0
     with progress("encoding", len(pieces)) as tick:
         tick(int(store.done.sum()))

@@ -9,11 +9,9 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import forkserver, get_all_start_methods, get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float16, Int, UInt8
@@ -21,6 +19,7 @@ from jaxtyping import Float16, Int, UInt8
 from hostbot.couple import grid_frames
 from hostbot.data.pairs import Body
 from hostbot.data.plan import BODIES, Plan, Rows, Takes
+from hostbot.data.processes import Pool
 from hostbot.data.samples import Store, put_views
 from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.takes import Take, altered, make_take
@@ -171,9 +170,6 @@ class _Left:
 
 
 def _start(decoder: Decoder) -> None:
-    import torch
-
-    torch.set_num_threads(1)
     _DECODER.append(decoder)
 
 
@@ -182,21 +178,6 @@ def _decode(piece: Piece, path: Path) -> _Left:
     with path.open("wb") as file:
         file.write(np.ascontiguousarray(decoded.frames).data)
     return _Left(path=path, shape=decoded.frames.shape, columns=decoded.columns)
-
-
-def _context() -> Any:
-    """Processes are made from one that has imported everything: torch takes seconds, and would take them in each."""
-    if "forkserver" not in get_all_start_methods():
-        return get_context("spawn")
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-def get_ready(workers: int) -> None:
-    """Begin to import what the decoding processes need, while something else is done."""
-    if workers and _context().get_start_method() == "forkserver":
-        forkserver.ensure_running()
 
 
 def _decoded(
@@ -211,7 +192,7 @@ def _decoded(
         tempfile.TemporaryDirectory(
             prefix="hostbot-", dir=memory if os.access(memory, os.W_OK) else None
         ) as folder,
-        ProcessPoolExecutor(workers, _context(), _start, (decoder,)) as pool,
+        Pool(workers, _start, decoder) as pool,
     ):
         ahead: deque[tuple[int, Future[_Left]]] = deque()
         try:

@@ -7,8 +7,9 @@ demonstration lie together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +20,7 @@ from hostbot.data.cameras import project
 from hostbot.data.moments import decisions, find_moments, limb_paths, next_moment
 from hostbot.data.normalize import Normalizer
 from hostbot.data.pairs import Body, Pair
+from hostbot.data.processes import Pool
 from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
 from hostbot.data.takes import Take, crop_point, make_take
@@ -79,6 +81,22 @@ class Plan:
 
 
 BODIES: tuple[Body, ...] = ("robot", "human")
+CHUNK = 64
+"""Pairs that are planned at once."""
+_TakeKey = tuple[Body, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Samples of some pairs; takes and texts are numbered as they come up among these."""
+
+    rows: Rows | None
+    """None where no pair could be used."""
+    takes: Mapping[_TakeKey, int]
+    """(body, episode, version) -> frames."""
+    texts: tuple[str, ...]
+    num_pairs: int
+    num_refused: int
 
 
 class Planner:
@@ -92,6 +110,7 @@ class Planner:
         cameras: Sequence[Camera] = (),
     ) -> None:
         self.sources, self.config, self.robot = sources, config, sources["robot"]
+        self._given = (sources, statistics, config, cameras)
         wanted = RELATIVE if config.relative_actions else ACTION
         for name in (STATE, wanted):
             if name not in statistics.features:
@@ -101,43 +120,96 @@ class Planner:
         self._state = Normalizer.from_stats(statistics.features[STATE], config.normalize)
         self._action = Normalizer.from_stats(statistics.features[wanted], config.normalize)
         self._cameras = {camera.view: camera for camera in cameras}
-        self._episode = lru_cache(maxsize=64)(self._read)
+        self._streams = lru_cache(maxsize=128)(self._read)
         self._points = lru_cache(maxsize=64)(self._pointing)
-        self._takes: dict[tuple[Body, int, int], Take] = {}
-        self._demo_takes: dict[tuple[Body, int, int], int] = {}
-        self._texts: dict[str, int] = {}
+        self._takes: dict[_TakeKey, Take] = {}
 
-    def plan(self, pairs: Sequence[Pair], labels: Labels, tick: Callable[[], None] = lambda: None) -> Plan:
-        """Rows of all pairs, sorted."""
-        parts, refused = [], 0
-        for number, pair in enumerate(pairs):
+    def __reduce__(self) -> tuple[type[Planner], tuple[object, ...]]:
+        """Another process gets what this one was made of and reads for itself."""
+        return Planner, self._given
+
+    def plan(
+        self,
+        pairs: Sequence[Pair],
+        labels: Labels,
+        tick: Callable[[int], None] = lambda pairs: None,
+        workers: int = 0,
+    ) -> Plan:
+        """Rows of all pairs, sorted; the same by any number of processes. ``tick`` is told how many pairs are done."""
+        parts = []
+        with closing(self._parts(pairs, labels, workers)) as coming:
+            for part in coming:
+                parts.append(part)
+                tick(part.num_pairs)
+        return self._merged(parts)
+
+    def _parts(self, pairs: Sequence[Pair], labels: Labels, workers: int) -> Generator[Part, None, None]:
+        firsts = range(0, len(pairs), CHUNK)
+        chunks = [pairs[first : first + CHUNK] for first in firsts]
+        if workers == 0 or len(chunks) < 2:
+            yield from (self.part(*chunk, labels) for chunk in zip(firsts, chunks, strict=True))
+            return
+        with Pool(min(workers, len(chunks)), _start, self, labels) as pool:
+            yield from pool.map(_part, firsts, chunks)
+
+    def part(self, first: int, pairs: Sequence[Pair], labels: Labels) -> Part:
+        """Samples of the pairs from number ``first`` on."""
+        takes: dict[_TakeKey, int] = {}
+        texts: dict[str, int] = {}
+        rows = []
+        for number, pair in enumerate(pairs, first):
             maps = labels(pair)
-            if maps is None:
-                refused += 1
-            else:
-                parts.append(self._pair_rows(number, pair, maps))
-            tick()
-        if not parts:
-            raise DataError(f"none of the {len(pairs)} pairs can be used: there is nothing to train on")
-        rows = Rows(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Rows)})
-        takes = self._all_takes()
+            if maps is not None:
+                rows.append(self._pair_rows(number, pair, maps, takes, texts))
+        length = demo_length(self.config.couple)
+        return Part(
+            rows=_joined(rows) if rows else None,
+            takes={(b, e, v): len(self._take(b, e, v, length)) for b, e, v in takes},
+            texts=tuple(texts),
+            num_pairs=len(pairs),
+            num_refused=len(pairs) - len(rows),
+        )
+
+    def _merged(self, parts: Sequence[Part]) -> Plan:
+        num_pairs = sum(part.num_pairs for part in parts)
+        lengths = {key: length for part in parts for key, length in part.takes.items()}
+        texts = tuple(dict.fromkeys(text for part in parts for text in part.texts))
+        take_numbers = {key: number for number, key in enumerate(lengths)}
+        text_numbers = {text: number for number, text in enumerate(texts)}
+        found = [
+            replace(
+                part.rows,
+                take=np.array([take_numbers[key] for key in part.takes], np.int32)[part.rows.take],
+                text=np.array([text_numbers[text] for text in part.texts], np.int32)[part.rows.text],
+            )
+            for part in parts
+            if part.rows is not None
+        ]
+        if not found:
+            raise DataError(f"none of the {num_pairs} pairs can be used: there is nothing to train on")
+        rows, takes = _joined(found), self._all_takes(lengths)
         group = np.packbits(takes.present, axis=1)[:, 0][rows.take]
         order = np.lexsort((rows.q, rows.take, group))
         return Plan(
             takes=takes,
             rows=Rows(**{f.name: getattr(rows, f.name)[order] for f in fields(Rows)}),
-            texts=tuple(self._texts),
-            num_pairs=len(pairs),
-            num_refused=refused,
+            texts=texts,
+            num_pairs=num_pairs,
+            num_refused=sum(part.num_refused for part in parts),
         )
 
     def _read(self, episode: int) -> tuple[np.ndarray, np.ndarray]:
         rows = self.robot.rows(episode, [STATE, ACTION])
-        return rows[STATE].astype(np.float32), rows[ACTION].astype(np.float32)
+        return rows[STATE], rows[ACTION]
+
+    def _episode(self, episode: int) -> tuple[np.ndarray, np.ndarray]:
+        state, action = self._streams(episode)
+        return state.astype(np.float32, copy=False), action.astype(np.float32, copy=False)
 
     def _take(self, body: Body, episode: int, version: int, length: int | None = None) -> Take:
         key = (body, episode, version if length is None else -1 - version)
         if key not in self._takes:
+            known = body == "robot" and self.config.take.clean is not None
             self._takes[key] = make_take(
                 self.sources[body],
                 body,
@@ -146,10 +218,18 @@ class Planner:
                 self.config.take,
                 embodiment=self.config.embodiment,
                 length=length,
+                streams=self._streams(episode) if known else None,
             )
         return self._takes[key]
 
-    def _pair_rows(self, number: int, pair: Pair, maps: Correspondence) -> Rows:
+    def _pair_rows(
+        self,
+        number: int,
+        pair: Pair,
+        maps: Correspondence,
+        takes: dict[_TakeKey, int],
+        texts: dict[str, int],
+    ) -> Rows:
         config = self.config
         rng = np.random.default_rng([config.seed, number])
         robot = self._take("robot", pair.robot, int(rng.integers(config.robot_takes)))
@@ -162,13 +242,13 @@ class Planner:
         targets = couple.target_frames(played, states, config.couple)
         now = robot.frames[states]
         state, action = self._episode(pair.robot)
-        text = self._texts.setdefault(self.robot.episode(pair.robot).instruction, len(self._texts))
+        text = texts.setdefault(self.robot.episode(pair.robot).instruction, len(texts))
         point, seen, decision = (a[states] for a in pointing)
         frames = robot.frames[np.concatenate([states[:, None], targets.frames], axis=1)]
         same = np.ones(len(states), np.int32)
         key = (pair.demo_body, pair.demo, version)
         return Rows(
-            take=same * self._demo_takes.setdefault(key, len(self._demo_takes)),
+            take=same * takes.setdefault(key, len(takes)),
             q=couple.demo_positions(played, config.couple)[states].astype(np.int32),
             episode=same * pair.robot,
             version=same * robot.version,
@@ -223,20 +303,34 @@ class Planner:
                 point[:, column], seen[:, column] = at, inside & cropped & (upcoming >= 0)
         return point, seen, decisions(moments, len(state))[now]
 
-    def _all_takes(self) -> Takes:
-        config = self.config.couple
-        lengths = [len(self._take(b, e, v, demo_length(config))) for b, e, v in self._demo_takes]
-        latents = [couple.num_latents(length, config) for length in lengths]
-        body, episode, version = (np.array(c) for c in zip(*self._demo_takes, strict=True))
+    def _all_takes(self, lengths: Mapping[_TakeKey, int]) -> Takes:
+        latents = [couple.num_latents(length, self.config.couple) for length in lengths.values()]
+        body, episode, version = (np.array(c) for c in zip(*lengths, strict=True))
         return Takes(
             body=np.array([BODIES.index(b) for b in body], np.int32),
             episode=episode.astype(np.int32),
             version=version.astype(np.int32),
-            length=np.array(lengths, np.int32),
+            length=np.array(list(lengths.values()), np.int32),
             latents=np.array(latents, np.int32),
             first=np.concatenate([[0], np.cumsum(latents)[:-1]]).astype(np.int64),
             present=np.array([view_columns(self.sources[b], self.config)[1] for b in body]),
         )
+
+
+_WORK: list[tuple[Planner, Labels]] = []
+
+
+def _start(planner: Planner, labels: Labels) -> None:
+    _WORK.append((planner, labels))
+
+
+def _part(first: int, pairs: Sequence[Pair]) -> Part:
+    planner, labels = _WORK[0]
+    return planner.part(first, pairs, labels)
+
+
+def _joined(rows: Sequence[Rows]) -> Rows:
+    return Rows(**{f.name: np.concatenate([getattr(r, f.name) for r in rows]) for f in fields(Rows)})
 
 
 def _drawn(

@@ -57,10 +57,14 @@ def make_take(
     *,
     embodiment: Embodiment | None = None,
     length: int | None = None,
+    streams: tuple[np.ndarray, ...] | None = None,
 ) -> Take:
-    """Version 0 is the episode as it is; ``length`` makes a take of exactly so many frames instead."""
+    """Version 0 is the episode as it is; ``length`` makes a take of exactly so many frames instead.
+
+    ``streams`` are the episode's state and action where they have been read.
+    """
     rng = np.random.default_rng([config.seed, _BODIES[body], episode, version])
-    kept = _moving(source, episode, config, embodiment)
+    kept = _moving(source, episode, config, embodiment, streams)
     factor = draw_factor(config.speed, rng)
     augmentation = draw_augmentation(config.augment, rng) if config.augment is not None else None
     if length is not None:
@@ -77,13 +81,19 @@ def make_take(
 
 
 def _moving(
-    source: EpisodeSource, episode: int, config: TakeConfig, embodiment: Embodiment | None
+    source: EpisodeSource,
+    episode: int,
+    config: TakeConfig,
+    embodiment: Embodiment | None,
+    streams: tuple[np.ndarray, ...] | None,
 ) -> Int64[np.ndarray, " K"]:
     names = [name for name in (STATE, ACTION) if name in source.widths]
     if config.clean is None or embodiment is None or not names:
         return np.arange(source.episode(episode).length)
-    rows = source.rows(episode, names)
-    return moving_frames(tuple(rows[name] for name in names), embodiment, config.clean).kept
+    if streams is None:
+        rows = source.rows(episode, names)
+        streams = tuple(rows[name] for name in names)
+    return moving_frames(streams, embodiment, config.clean).kept
 
 
 def altered(frames: UInt8[np.ndarray, "T h w 3"], take: Take) -> UInt8[np.ndarray, "T h w 3"]:

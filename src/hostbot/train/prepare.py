@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hostbot.align.labels import Labels as AlignmentLabels
-from hostbot.couple import clock_maps
 from hostbot.data.fill import Piece, fill, pieces_of
 from hostbot.data.pairs import Body, Pair
 from hostbot.data.plan import Labels, Planner
@@ -20,9 +19,9 @@ from hostbot.data.samples import Origin, Store, create_store
 from hostbot.data.sampling import SampleConfig
 from hostbot.data.stats import Statistics, fingerprint
 from hostbot.model.text import TextEncoder
-from hostbot.sim.progress import correspondence
+from hostbot.train.labels import ByAlignment, ByClock, ByEvents
 from hostbot.train.latents import ClipEncoder
-from hostbot.types import BadInput, Camera, Correspondence, DataError, EpisodeSource
+from hostbot.types import BadInput, Camera, DataError, EpisodeSource
 
 _TEXT = "text.safetensors"
 
@@ -30,41 +29,17 @@ _TEXT = "text.safetensors"
 def labels_of(kind: str, sources: Mapping[Body, EpisodeSource], demo_body: Body) -> tuple[Labels, str]:
     """Where correspondences come from: recorded events, elapsed time, or a folder that `hostbot align label` wrote."""
     if kind == "events":
-        return lambda pair: _by_events(pair, sources), "events"
+        return ByEvents(sources), "events"
     if kind == "clock":
-        return lambda pair: _by_clock(pair, sources), "clock"
+        return ByClock(sources), "clock"
     folder = Path(kind)
     if not folder.is_dir():
         raise BadInput(f"{kind!r} are no labels: give a folder of `hostbot align label`, or events, or clock")
     found = AlignmentLabels(folder)
-    reliable = set(found.pairs())
     name = sources[demo_body].name
     if found.demo_name != name:
         raise DataError(f"{folder} holds labels of demonstrations of {found.demo_name!r}, not of {name!r}")
-
-    def label(pair: Pair) -> Correspondence | None:
-        key = (pair.robot, pair.demo)
-        return found.correspondence(*key) if key in reliable else None
-
-    return label, f"alignment:{folder.name}"
-
-
-def _by_events(pair: Pair, sources: Mapping[Body, EpisodeSource]) -> Correspondence:
-    ends = [(sources["robot"], pair.robot), (sources[pair.demo_body], pair.demo)]
-    events = [source.events(index) for source, index in ends]
-    for (source, index), found in zip(ends, events, strict=True):
-        if not found:
-            raise DataError(
-                f"{source.name}: episode {index} has no events, so there is no true correspondence; label the data "
-                "with `hostbot align label` and give that folder"
-            )
-    lengths = [source.episode(index).length for source, index in ends]
-    return correspondence(events[0], events[1], lengths[0], lengths[1])
-
-
-def _by_clock(pair: Pair, sources: Mapping[Body, EpisodeSource]) -> Correspondence:
-    robot, demo = sources["robot"].episode(pair.robot), sources[pair.demo_body].episode(pair.demo)
-    return clock_maps(robot.length, demo.length)
+    return ByAlignment(found), f"alignment:{folder.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +59,15 @@ class Preparation:
     cameras: Sequence[Camera] = ()
 
     def begin(
-        self, folder: Path, tick: Callable[[], None] = lambda: None, clips: int | None = None
+        self,
+        folder: Path,
+        tick: Callable[[int], None] = lambda pairs: None,
+        clips: int | None = None,
+        workers: int = 0,
     ) -> tuple[Store, list[Piece]]:
         """Plan the samples and make the store, or open the one that was begun; ``clips`` are encoded together."""
         planner = Planner(self.sources, self.statistics, self.config, self.cameras)
-        plan = planner.plan(self.pairs, self.labels, tick)
+        plan = planner.plan(self.pairs, self.labels, tick, workers)
         num_views, num_frames = len(self.config.embodiment.views), plan.rows.frames.shape[1]
         pieces = pieces_of(plan, clips or self.encoder.piece(num_views, num_frames, self.config.image_size))
         origin = Origin(

@@ -1,0 +1,96 @@
+"""Plans made by several processes are those made by one, to the bit."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+
+from hostbot.data import plan as plans
+from hostbot.data.pairs import SplitConfig, make_split, pairs
+from hostbot.data.plan import Planner
+from hostbot.data.sampling import choose_pairs
+from hostbot.data.takes import TakeConfig
+from hostbot.types import BadInput, DataError
+from tests.data.toy import ABOVE, Truth, sample_config, sources, statistics_of
+
+LENGTHS = (20, 26, 31, 17, 22, 19, 24, 28, 18, 21)
+REFUSED = (2, 3, 8)
+
+
+@dataclass(frozen=True)
+class Refusing(Truth):
+    """Refuses every pair of some robot episodes, or complains about one."""
+
+    refused: tuple[int, ...] = ()
+    wrong: int = -1
+    error: type[Exception] = DataError
+
+    def __call__(self, pair):
+        if pair.robot == self.wrong:
+            raise self.error(f"episode {pair.robot} is wrong: mend it")
+        return None if pair.robot in self.refused else super().__call__(pair)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(plans, "CHUNK", 2)
+
+
+def several(demo_body, **changes):
+    bodies, config = sources(LENGTHS, (40, 28, 33, 25)), sample_config(**changes)
+    split = make_split(bodies, SplitConfig(validation=0))
+    chosen = choose_pairs(pairs(split, "train", demo_body), config)
+    return bodies, Planner(bodies, statistics_of(bodies), config, (ABOVE,)), chosen
+
+
+def assert_same(one, other):
+    assert (one.texts, one.num_pairs, one.num_refused) == (other.texts, other.num_pairs, other.num_refused)
+    for a, b in ((one.takes, other.takes), (one.rows, other.rows)):
+        for field in fields(a):
+            left, right = getattr(a, field.name), getattr(b, field.name)
+            assert (left.dtype, left.shape) == (right.dtype, right.shape), field.name
+            assert left.tobytes() == right.tobytes(), field.name
+
+
+@pytest.mark.parametrize("demo_body", ["robot", "human"])
+def test_the_plan_is_the_same_by_any_number_of_processes(demo_body, monkeypatch):
+    changes = {"robot_takes": 2, "demo_takes": 2, "states": 5, "take": TakeConfig()}
+    bodies, planner, chosen = several(demo_body, **changes)
+    label, ticks = Refusing(bodies, REFUSED), []
+    by_two = planner.plan(chosen, label, ticks.append, workers=2)
+    assert ticks == [2] * (len(chosen) // 2)
+    assert len(ticks) > 4
+    assert by_two.num_refused == sum(pair.robot in REFUSED for pair in chosen)
+    assert len(set(zip(by_two.takes.episode, by_two.takes.version, strict=True))) == len(by_two.takes.episode)
+    assert_same(by_two, planner.plan(chosen, label))
+    monkeypatch.setattr(plans, "CHUNK", len(chosen))
+    assert_same(by_two, several(demo_body, **changes)[1].plan(chosen, label))
+
+
+def test_takes_and_texts_are_numbered_as_they_come_up():
+    bodies, planner, chosen = several("robot")
+    made = planner.plan(chosen, Refusing(bodies, REFUSED))
+    used = [pair for pair in chosen if pair.robot not in REFUSED]
+    assert made.takes.episode.tolist() == list(dict.fromkeys(pair.demo for pair in used))
+    assert list(made.texts) == list(
+        dict.fromkeys(bodies["robot"].episode(pair.robot).instruction for pair in used)
+    )
+    rows = made.rows
+    drawn = set(zip(rows.episode.tolist(), made.takes.episode[rows.take].tolist(), strict=True))
+    assert drawn == {(pair.robot, pair.demo) for pair in used}
+    told = [bodies["robot"].episode(int(episode)).instruction for episode in rows.episode]
+    assert np.array(made.texts)[rows.text].tolist() == told
+
+
+@pytest.mark.parametrize(("error", "workers"), [(DataError, 0), (DataError, 2), (BadInput, 2)])
+def test_a_mistake_is_told_as_if_found_here(error, workers):
+    bodies, planner, chosen = several("human")
+    with pytest.raises(error, match=r"^episode 5 is wrong: mend it$") as told:
+        planner.plan(chosen, Refusing(bodies, wrong=5, error=error), workers=workers)
+    assert told.type is error
+
+
+def test_nothing_to_train_on_is_found_by_several_too():
+    bodies, planner, chosen = several("human")
+    with pytest.raises(DataError, match=f"none of the {len(chosen)} pairs"):
+        planner.plan(chosen, Refusing(bodies, tuple(range(len(LENGTHS)))), workers=2)
