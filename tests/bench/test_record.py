@@ -72,3 +72,10 @@ def test_both_bodies_record_the_same_variants_and_novel_tasks_have_none():
     for wrong in ({"variants": -1}, {"split": "novel"}):
         with pytest.raises(BadInput, match="variants are"):
             replace(config, **wrong)
+
+
+def test_sketches_of_two_variants_share_a_scene():
+    config = RecordConfig(variants=4, first_seed=501, sketch=True)
+    assert [config.in_scene_of(501 + job) - 501 for job in range(9)] == [0, 0, 2, 2, 4, 4, 6, 6, 8]
+    assert [replace(config, sketch=False).in_scene_of(501 + job) - 501 for job in range(3)] == [0, 1, 2]
+    assert [replace(config, variants=0).in_scene_of(501 + job) - 501 for job in range(3)] == [0, 1, 2]

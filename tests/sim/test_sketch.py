@@ -1,5 +1,7 @@
 """Sketches: a scene, its first contact, and where something loose is put down, as a whole execution would have them."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.episode import robot_episode
 from hostbot.sim.sketch import robot_sketch
+from hostbot.sim.variants import exchanged, varied
 from hostbot.types import PASSING
 
 BLIND = EnvConfig(views=())
@@ -55,7 +58,7 @@ def test_the_scene_is_the_one_of_the_seed_and_the_thing_goes_along():
     assert np.array_equal(sketch.views["third_person"][0], whole.views["third_person"][0])
     pictures = sketch.views["third_person"].astype(int)
     assert len(pictures) == 3
-    assert all(np.abs(a - b).max() > 60 for a, b in zip(pictures[:-1], pictures[1:], strict=True))
+    assert all(np.abs(a - b).max() > 60 for a, b in itertools.pairwise(pictures))
 
 
 def test_a_sketch_can_begin_elsewhere():
@@ -66,3 +69,16 @@ def test_a_sketch_can_begin_elsewhere():
     env.reset(seed=91)
     acting = slice(0, 3) if env.main == "left" else slice(10, 13)
     assert np.abs(home[1] - away[1])[acting].max() < 0.01
+
+
+def test_in_one_scene_two_things_can_be_meant():
+    """The same pictures to begin with, contact with one thing or with its double."""
+    config = EnvConfig(size=64)
+    for name in ("press-red_button", families()["place_in"], families()["stack"]):
+        one = varied(task(name), 4, SEED)
+        here = robot_sketch(one, SEED, config, 1.0).trajectory
+        there = robot_sketch(one, SEED, config, 1.0, exchanged(one)).trajectory
+        assert np.array_equal(here.views["third_person"][0], there.views["third_person"][0])
+        assert np.array_equal(here.state[0], there.state[0])
+        apart = np.abs(here.state - there.state)[:, [0, 1, 10, 11]].max()
+        assert apart > 0.03

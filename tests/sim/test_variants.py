@@ -8,7 +8,7 @@ from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
 from hostbot.sim.things import COLOURS
-from hostbot.sim.variants import varied
+from hostbot.sim.variants import exchanged, renamed, varied
 from hostbot.types import BadInput
 
 
@@ -55,7 +55,7 @@ def test_colours_come_with_the_variant_and_company_with_the_scene():
     own = task("press-red_button")
     assert varied(own, 2, 5).things == varied(own, 2, 6).things
     assert len({varied(own, v, 5).things for v in range(20)}) > 6
-    assert len({varied(own, 2, s).foils for s in range(20)}) > 10
+    assert len({varied(own, 2, s).foils for s in range(20)}) > 6
 
 
 def test_things_on_the_table_no_longer_tell_which_one_is_meant():
@@ -70,6 +70,32 @@ def test_things_on_the_table_no_longer_tell_which_one_is_meant():
                 mixed[frozenset(thing.colour for thing in one.scene)].add(one.things[0].colour)
     assert all(len(pressed) == 1 for pressed in own.values())
     assert sum(len(pressed) > 1 for pressed in mixed.values()) > 0.9 * len(mixed)
+
+
+def test_two_variants_can_be_meant_in_one_scene():
+    """All but a few tasks have a double standing by; with names exchanged the script is about that one."""
+    found = 0
+    for name in split().train:
+        one, other = varied(task(name), 6, 3), varied(task(name), 7, 3)
+        twin = exchanged(one)
+        if twin is None:
+            assert look(one) == look(other)
+            continue
+        found += 1
+        assert look(twin) == look(other) != look(one)
+        assert one.instructions != other.instructions
+        assert {(t.name, t.colour) for t in twin.scene} == {(t.name, t.colour) for t in one.scene}
+        assert twin.script != one.script
+    assert found > 0.85 * len(split().train)
+
+
+def test_names_are_exchanged_with_their_parts_and_nothing_else():
+    names = {"cup": "mug", "mug": "cup"}
+    assert renamed(("cup/handle", ("mug", 1.5), {"cup": "cupboard"}), names) == (
+        "mug/handle",
+        ("cup", 1.5),
+        {"mug": "cupboard"},
+    )
 
 
 @pytest.mark.parametrize(

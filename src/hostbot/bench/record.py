@@ -33,7 +33,7 @@ from hostbot.sim.episode import robot_episode
 from hostbot.sim.layout import NoRoom
 from hostbot.sim.sketch import robot_sketch
 from hostbot.sim.task import Task
-from hostbot.sim.variants import varied
+from hostbot.sim.variants import exchanged, varied
 from hostbot.types import BadInput, DataError, Event, Frames, bimanual
 
 Body = Literal["robot", "human"]
@@ -77,7 +77,14 @@ class RecordConfig:
         own = task(name)
         if not self.variants:
             return own
-        return varied(own, self.first_seed + (job - self.first_seed) % self.variants, seed)
+        return varied(own, self._variant(job), seed)
+
+    def _variant(self, job: int) -> int:
+        return 2 * self.first_seed + (job - self.first_seed) % self.variants
+
+    def in_scene_of(self, job: int) -> int:
+        """The job whose scene a sketch is made in: a variant's double shares that of the one before it."""
+        return job - self._variant(job) % 2 if self.sketch and self.variants else job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +131,14 @@ def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
 
 
 def _episode(
-    body: Body, one: Task, seed: int, config: RecordConfig
+    body: Body, one: Task, seed: int, config: RecordConfig, instead: Task | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Frames], Sequence[Event], bool]:
     if body == "robot":
-        make = robot_sketch if config.sketch else robot_episode
-        made = make(one, seed, EnvConfig(size=config.size, rate_hz=config.rate_hz), config.stray)
+        env = EnvConfig(size=config.size, rate_hz=config.rate_hz)
+        if config.sketch:
+            made = robot_sketch(one, seed, env, config.stray, instead)
+        else:
+            made = robot_episode(one, seed, env, config.stray)
         path = made.trajectory
         rows = {"observation.state": path.state, "action": path.action}
         return rows, dict(path.views), path.events, made.success
@@ -154,18 +164,22 @@ def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[N
 def _record_one(
     writer: DatasetWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
 ) -> Note:
+    scene = seed if body == "human" else config.in_scene_of(seed)
     for failures in range(config.tries):
-        used = seed + failures * STRIDE
-        one = config.task_of(name, seed, used)
+        used = scene + failures * STRIDE
+        told, one = config.task_of(name, seed, used), config.task_of(name, scene, used)
+        instead = exchanged(one) if scene != seed else None
+        if instead is None and scene != seed:  # nothing there has a double
+            one, used = told, seed + failures * STRIDE
         try:
-            rows, views, events, success = _episode(body, one, used, config)
+            rows, views, events, success = _episode(body, one, used, config, instead)
         except NoRoom:
             if not config.variants:
                 raise
             continue  # these other things do not fit on the table
         if success:
             frames = len(next(iter(views.values())))
-            writer.add_episode(rows, views, [one.instructions[0]] * frames, events)
+            writer.add_episode(rows, views, [told.instructions[0]] * frames, events)
             return Note(part=part, task=name, seed=used, frames=frames, failures=failures)
     raise DataError(
         f"{body} failed {name} in {config.tries} scenes from seed {seed}; run hostbot sim check {name}"

@@ -24,13 +24,22 @@ from hostbot.types import Event, Image, Trajectory
 MOMENTS = 2
 
 
-def robot_sketch(task: Task, seed: int, config: EnvConfig | None = None, stray: float = 0.0) -> RobotEpisode:
-    """Two or three frames of a task in the scene of a seed."""
+def robot_sketch(
+    task: Task,
+    seed: int,
+    config: EnvConfig | None = None,
+    stray: float = 0.0,
+    instead: Task | None = None,
+) -> RobotEpisode:
+    """Two or three frames of a task in the scene of a seed, or of another task that could be meant there."""
     env = SimEnv(task, config)
     env.reset(seed=seed)
-    actor = env.expert()
-    if stray:
-        actor.stand(env.displace(stray))
+    begun = env.displace(stray) if stray else None
+    if instead is not None:
+        env.main = _nearest(env, instead)
+    actor = env.expert(instead)
+    if begun is not None:
+        actor.stand(begun)
     world = env.world
     assert world is not None
     frames: dict[str, list[Image]] = {view: [] for view in env.config.views}
@@ -65,6 +74,15 @@ def robot_sketch(task: Task, seed: int, config: EnvConfig | None = None, stray: 
         events=tuple(events),
     )
     return RobotEpisode(task=task.name, seed=seed, trajectory=trajectory, success=bool(events))
+
+
+def _nearest(env: SimEnv, task: Task) -> str:
+    """The hand on whose side the task's first thing stands; in the middle the one that was to act."""
+    assert env.world is not None
+    across = float(env.world.pose(task.things[0].name).pos[1])
+    if abs(across) < env.config.layout.cross:
+        return env.main
+    return "left" if across > 0 else "right"
 
 
 def _is_loose(world: World, item: str) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -23,31 +24,97 @@ from hostbot.types import BadInput
 _LIKE_MEANT = 0.5
 """How often another thing is of a kind that the task is about: that is what must be told apart."""
 _TRIES = 200
+_TWIN = "twin"
+"""How the name of a thing's double begins; the thing's number follows."""
 
 
 def varied(of: Task, variant: int, seed: int) -> Task:
     """A training task in the colours of a variant, in a scene of other things drawn by the seed.
 
     Names stay, since scripts and predicates use them; looks and instructions change. No variant is a novel task.
+    Variants come in twos: what is meant in one stands by in the other, so that both can be meant in a scene of either.
     """
     if split().of(of.name) == "novel":
         raise BadInput(f"{of.name} is a novel task: variants are for training")
-    own = [zlib.crc32(of.name.encode()), variant]
-    colours = _colours(of, np.random.default_rng(own))
+    own = [zlib.crc32(of.name.encode()), variant // 2]
+    colours, twin = _colours(of, np.random.default_rng(own), bool(variant % 2))
     things = tuple(replace(thing, colour=colours[thing.name]) for thing in of.things)
-    foils = _others(of, things, np.random.default_rng([*own, seed]))
+    foils = _others(of, things, twin, np.random.default_rng([*own, variant % 2, seed]))
     instructions = tuple(_reworded(text, of.things, colours) for text in of.instructions)
     return replace(of, things=things, foils=foils, instructions=instructions)
 
 
-def _colours(of: Task, rng: np.random.Generator) -> dict[str, str]:
-    """A colour for each of the task's things, different for things of a kind, such that no novel task comes out."""
+def exchanged(of: Task) -> Task | None:
+    """The other one of two variants, in the scene of this one: the same table, something else is meant.
+
+    Names are exchanged in the script, the instructions are left as they were. None where nothing stands by.
+    """
+    for foil in of.foils:
+        if foil.name.startswith(_TWIN):
+            meant = of.things[int(foil.name.removeprefix(_TWIN).split("_")[0])]
+            names = {meant.name: foil.name, foil.name: meant.name}
+            found: Task = replace(
+                renamed(of, names),
+                name=of.name,
+                family=of.family,
+                instructions=of.instructions,
+                things=tuple(foil if thing == meant else thing for thing in of.things),
+                foils=tuple(meant if thing == foil else thing for thing in of.foils),
+            )
+            return found
+    return None
+
+
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Data with other names of things, wherever they or their parts are named."""
+    if isinstance(value, str):
+        head, slash, part = value.partition("/")
+        return names.get(head, head) + slash + part
+    if isinstance(value, tuple):
+        return tuple(renamed(one, names) for one in value)
+    if isinstance(value, Mapping):
+        return {renamed(key, names): renamed(one, names) for key, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type | Thing):
+        return replace(
+            value, **{f.name: renamed(getattr(value, f.name), names) for f in fields(value) if f.init}
+        )
+    return value
+
+
+def _colours(
+    of: Task, rng: np.random.Generator, turned: bool
+) -> tuple[dict[str, str], tuple[int, str] | None]:
+    """A colour for each of the task's things, different for things of a kind, such that no novel task comes out.
+
+    Besides, which of them has a double standing by, and its colour.
+    """
+    hosts = {host for _, host, _ in of.nested}
+    meant = [
+        i
+        for i, thing in enumerate(of.things)
+        if of.hands == 1
+        and thing.name not in _bound(of) | hosts
+        and renamed(of.script, {thing.name: ""}) != of.script
+    ]
+    spare = any(foil.name not in _bound(of) for foil in of.foils)
     for _ in range(_TRIES):
         drawn = {thing.name: str(rng.choice(list(COLOURS))) for thing in of.things}
+        twin, other = None, drawn
+        if meant and spare:
+            index, colour = int(rng.choice(meant)), str(rng.choice(list(COLOURS)))
+            name = of.things[index].name
+            other = drawn | {name: colour}
+            twin = (index, drawn[name] if turned else colour)
         looks = [(thing.kind, drawn[thing.name]) for thing in of.things]
-        if len(set(looks)) == len(looks) and not _is_novel(of, drawn):
-            return drawn
+        looks += [] if twin is None else [(of.things[twin[0]].kind, other[of.things[twin[0]].name])]
+        if len(set(looks)) == len(looks) and not _is_novel(of, drawn) and not _is_novel(of, other):
+            return (other if turned else drawn), twin
     raise BadInput(f"{of.name} has no variant that is not a novel task")
+
+
+def _bound(of: Task) -> set[str]:
+    """Things that start in or on another, or with a part moved."""
+    return {joint.split("/")[0] for joint, _ in of.joints} | {item for item, _, _ in of.nested}
 
 
 def _is_novel(of: Task, colours: Mapping[str, str]) -> bool:
@@ -74,14 +141,22 @@ def _reworded(text: str, things: tuple[Thing, ...], colours: Mapping[str, str]) 
     return text.format(*(_renamed(thing, colours[thing.name]).replace("_", " ") for thing in things))
 
 
-def _others(of: Task, things: tuple[Thing, ...], rng: np.random.Generator) -> tuple[Thing, ...]:
-    """As many other things as the task has: of the kinds it is about, or of those its family knows."""
-    bound = {joint.split("/")[0] for joint, _ in of.joints} | {item for item, _, _ in of.nested}
+def _others(
+    of: Task, things: tuple[Thing, ...], twin: tuple[int, str] | None, rng: np.random.Generator
+) -> tuple[Thing, ...]:
+    """As many other things as the task has: the double, then of the kinds it is about, or of those its family knows."""
+    bound = _bound(of)
     # Two hands need the room: there only what stood beside such a task before.
     meant = [thing.kind for thing in things if thing.name not in bound and of.hands == 1]
     taken = {(thing.kind, thing.colour) for thing in things}
+    taken |= set() if twin is None else {(things[twin[0]].kind, twin[1])}
     found = []
     for index, foil in enumerate(of.foils):
+        if twin is not None and foil.name not in bound:
+            kind = things[twin[0]].kind
+            found.append(Thing(name=f"{_TWIN}{twin[0]}_{kind.__name__}", kind=kind, colour=twin[1]))
+            twin = None
+            continue
         name, kind = foil.name, foil.kind
         if foil.name not in bound:
             kind = _draw(
@@ -105,7 +180,7 @@ def _kinds(family: str, foils_only: bool) -> tuple[Kind, ...]:
     kinds: dict[str, Kind] = {}
     for name in split().train:
         one = tasks()[name]
-        bound = {joint.split("/")[0] for joint, _ in one.joints} | {item for item, _, _ in one.nested}
+        bound = _bound(one)
         if one.family == family:
             there = one.foils if foils_only else one.scene
             kinds |= {t.kind.__name__: t.kind for t in there if t.name not in bound}
