@@ -19,7 +19,7 @@ from hostbot.sim.actor import Actor, Pace
 from hostbot.sim.arms import LIMBS, MAX_OPENING, RobotConfig, add_robot
 from hostbot.sim.layout import Layout
 from hostbot.sim.meddler import Meddler, add_meddler
-from hostbot.sim.pose import Pose, Vec3, rotate, towards
+from hostbot.sim.pose import Pose, Vec3, rotate
 from hostbot.sim.predicates import Undisturbed
 from hostbot.sim.render import Painter
 from hostbot.sim.robot import Robot, pack, unpack
@@ -40,8 +40,6 @@ _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 _ASIDE = 0.10
 """How near to the middle a hand may be that has nothing to do."""
 _TURN = 0.5
-_MOVING, _RESTING = 1.0, 0.25
-"""Seconds in which a hand is displaced, and comes to rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +141,11 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """A new scene; the same seed gives the same scene, frame for frame."""
         super().reset(seed=seed)
+        self.begin(seed)
+        return self._observe(), {"instruction": self.instruction, "task": self.task.name}
+
+    def begin(self, seed: int | None) -> None:
+        """A new scene that nobody looks at yet."""
         self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self.close()
         self.world, self.main = robot_world(self.task, self._seed, self.config)
@@ -153,7 +156,6 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
             self._meddler = Meddler(self.task, self.world, seeded(self.task, self._seed, "meddler"))
         wording = seeded(self.task, self._seed, "wording")
         self.instruction = str(wording.choice(self.task.instructions))
-        return self._observe(), {"instruction": self.instruction, "task": self.task.name}
 
     def step(
         self, action: Float[np.ndarray, " 20"]
@@ -223,7 +225,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         return Actor(task or self.task, self._world(), self.main, pace, rng)
 
     def displace(self, stray: float) -> Float[np.ndarray, " 20"]:
-        """Move hands somewhere else above the table before anything is done; what was commanded last.
+        """Put hands somewhere else above the table before anything is done; what asks for them to stay there.
 
         Each hand is moved in half of the scenes, whether it will act or not: where a hand is must not tell who acts.
         """
@@ -231,13 +233,17 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         world = self._world()
         home, openings = unpack(world.body.home_vector())
         there = {limb: self._elsewhere(home[limb], limb, stray, rng) for limb in LIMBS if rng.random() < 0.5}
-        vector = world.body.home_vector()
-        for share in np.linspace(0, 1, round(_MOVING * self.config.rate_hz) + 1)[1:] if there else ():
-            vector = pack({n: towards(pose, there.get(n, pose), share) for n, pose in home.items()}, openings)
-            world.step(vector)
-        for _ in range(round(_RESTING * self.config.rate_hz) if there else 0):
-            world.step(vector)
+        vector = pack(home | there, openings)
+        if there:
+            self.put(vector)
         return vector
+
+    def put(self, vector: Float[np.ndarray, " 20"]) -> None:
+        """Hands where a vector says, at once: they move nothing on the way."""
+        world = self._world()
+        assert isinstance(world.body, Robot)
+        world.body.put(world.data, vector)
+        world.refresh()
 
     def _elsewhere(self, home: Pose, limb: str, stray: float, rng: np.random.Generator) -> Pose:
         low, high = np.array(_ELSEWHERE)

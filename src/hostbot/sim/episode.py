@@ -28,7 +28,7 @@ def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray:
     has then seen how to get back to it.
     """
     env = SimEnv(task, config)
-    env.reset(seed=seed)
+    env.begin(seed)
     actor = env.expert(stray=stray)
     if stray:
         actor.stand(env.displace(stray))

@@ -15,8 +15,7 @@ from jaxtyping import Float
 
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.episode import RobotEpisode
-from hostbot.sim.pose import Pose, quat_of
-from hostbot.sim.robot import Robot
+from hostbot.sim.pose import quat_of
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import Event, Image, Trajectory
@@ -33,7 +32,7 @@ def robot_sketch(
 ) -> RobotEpisode:
     """Two or three frames of a task in the scene of a seed, or of another task that could be meant there."""
     env = SimEnv(task, config)
-    env.reset(seed=seed)
+    env.begin(seed)
     begun = env.displace(stray) if stray else None
     if instead is not None:
         env.main = _nearest(env, instead)
@@ -57,7 +56,7 @@ def robot_sketch(
             break
         if events and not moment.carried:
             break
-        _put(world, moment.vector, moment.carried)
+        _put(env, moment.vector, moment.carried)
         look()
         events.append(Event(name=moment.event, frame=len(events) + 1))
         if len(events) == MOMENTS:
@@ -97,15 +96,16 @@ def _joint(world: World, item: str) -> mujoco.MjModel:
     return world.model.joint(int(world.model.body(item).jntadr[0]))
 
 
-def _put(world: World, vector: Float[np.ndarray, " 20"], carried: Mapping[str, str]) -> None:
+def _put(env: SimEnv, vector: Float[np.ndarray, " 20"], carried: Mapping[str, str]) -> None:
     """Hands where a vector says, and what they carry with them."""
-    body = world.body
-    assert isinstance(body, Robot)
-    held = {limb: body.pose(world.data, limb).inverse() @ world.pose(item) for limb, item in carried.items()}
-    body.put(world.data, vector)
-    mujoco.mj_forward(world.model, world.data)
+    world = env.world
+    assert world is not None
+    body, data = world.body, world.data
+    held = {limb: body.pose(data, limb).inverse() @ world.pose(item) for limb, item in carried.items()}
+    env.put(vector)
     for limb, item in carried.items():
-        pose: Pose = body.pose(world.data, limb) @ held[limb]
+        pose = body.pose(data, limb) @ held[limb]
         first = int(_joint(world, item).qposadr[0])
-        world.data.qpos[first : first + 7] = [*pose.pos, *quat_of(pose.rot)]
-    mujoco.mj_forward(world.model, world.data)
+        data.qpos[first : first + 7] = [*pose.pos, *quat_of(pose.rot)]
+    if carried:
+        world.refresh()

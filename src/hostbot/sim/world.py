@@ -84,6 +84,11 @@ class World:
         self._contacts: set[tuple[str, str]] | None = None
         self._mechanisms()
 
+    def refresh(self) -> None:
+        """Work out where everything is after something was put elsewhere."""
+        mujoco.mj_forward(self.model, self.data)
+        self._contacts = None
+
     def pose(self, frame: str) -> Pose:
         """Where a thing, a part of it or one of its marked points is."""
         data = self.data
