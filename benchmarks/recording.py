@@ -1,6 +1,6 @@
 """What recording an episode takes, simulation, pictures and writing together, in one process.
 
-python benchmarks/recording.py                        # every twelfth training task, both bodies
+python benchmarks/recording.py                        # every twelfth training task, both bodies, and sketches
 python benchmarks/recording.py --against OLD/src      # another checkout beside it, turn about, in one run
 """
 
@@ -23,14 +23,19 @@ from pathlib import Path
 from hostbot.bench.record import RecordConfig, _record_one, _writer
 from hostbot.sim.catalogue import split
 
-names, config, found = split().train[::12], RecordConfig(), {}
-for body in ("robot", "human"):
+names, found = split().train[::12], {}
+kinds = {"robot": RecordConfig(), "human": RecordConfig()}
+if hasattr(RecordConfig, "sketch"):
+    kinds["straying"] = RecordConfig(stray=1.0)
+    kinds["sketch"] = RecordConfig(stray=1.0, sketch=True)
+for kind, config in kinds.items():
+    body = "human" if kind == "human" else "robot"
     with tempfile.TemporaryDirectory() as folder, _writer(Path(folder) / "part", body, config) as writer:
         _record_one(writer, 0, body, names[0], 10_000, config)
         begin = time.perf_counter()
         frames = sum(_record_one(writer, 0, body, name, 10_001, config).frames for name in names)
         taken = 1e3 * (time.perf_counter() - begin) / len(names)
-    found[body] = {"episodes": len(names), "frames": frames, "ms_an_episode": round(taken, 1)}
+    found[kind] = {"episodes": len(names), "frames": frames, "ms_an_episode": round(taken, 1)}
 print(json.dumps(found))
 """
 
@@ -68,7 +73,7 @@ def main() -> None:
             )
             for body in ("robot", "human")
         }
-    measure.save(args.out, "recording-cpu", result)
+    measure.save(args.out, "recording-cpu" if args.against else "recording-kinds-cpu", result)
 
 
 if __name__ == "__main__":
