@@ -4,9 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hostbot.bench.record import RecordConfig, jobs, num_done, parts_of, record
+from hostbot.bench.record import STRIDE, RecordConfig, _record_one, jobs, num_done, parts_of, record
 from hostbot.data.store import open_dataset
 from hostbot.sim.catalogue import split, task
+from hostbot.sim.env import EnvConfig, SimEnv
+from hostbot.sim.layout import NoRoom
 from hostbot.types import BadInput
 
 CONFIG = RecordConfig(split="mastered", episodes_per_task=1, size=32, workers=2)
@@ -30,7 +32,10 @@ def test_an_interrupted_recording_goes_on(tmp_path):
     with pytest.raises(BadInput, match="other settings"):
         list(record(root, "robot", replace(CONFIG, families=(task(split().mastered[0]).family,))))
     later = list(record(root, "robot", CONFIG))
-    assert len(later) == 7 - begun
+    assert len(later) in (
+        7 - begun,
+        6 - begun,
+    )  # an episode that was being committed is finished, not made again
     assert num_done(root) == len(open_dataset(root)) == 7
     assert list(record(root, "robot", CONFIG)) == []
     assert not parts_of(root).exists()
@@ -79,3 +84,54 @@ def test_sketches_of_two_variants_share_a_scene():
     assert [config.in_scene_of(501 + job) - 501 for job in range(9)] == [0, 0, 2, 2, 4, 4, 6, 6, 8]
     assert [replace(config, sketch=False).in_scene_of(501 + job) - 501 for job in range(3)] == [0, 1, 2]
     assert [replace(config, variants=0).in_scene_of(501 + job) - 501 for job in range(3)] == [0, 1, 2]
+
+
+class Kept:
+    """A writer that keeps what it is given."""
+
+    def __init__(self):
+        self.episodes = []
+
+    def add_episode(self, rows, views, tasks, events):
+        self.episodes.append((rows["observation.state"], tasks[0]))
+
+
+@pytest.mark.parametrize("name", [split().names("train", (family,))[0] for family in ("press", "pick")])
+def test_a_sketch_is_told_in_the_words_of_the_thing_it_touches(name):
+    """Two sketches in one scene; at either contact stands the thing that the instruction names."""
+    config = RecordConfig(variants=6, first_seed=600, size=32, sketch=True, stray=1.0)
+    for job in (600, 602, 604):
+        kept = Kept()
+        for seed in (job, job + 1):
+            _record_one(kept, 0, "robot", name, seed, config)
+        (one, told), (other, told_other) = kept.episodes
+        assert told != told_other
+        assert told == config.task_of(name, job, 1).instructions[0]
+        assert told_other == config.task_of(name, job + 1, 1).instructions[0]
+        scene = config.task_of(name, job, job)
+        env = SimEnv(scene, EnvConfig(views=()))
+        env.begin(job)
+        if not np.allclose(one[0], other[0]):
+            continue  # one of them was out of reach in the first scene
+        for state, words in ((one, told), (other, told_other)):
+            moved = max((slice(0, 3), slice(10, 13)), key=lambda hand: np.ptp(state[:, hand], axis=0).max())
+            near = min(
+                scene.scene,
+                key=lambda t: np.linalg.norm(env.world.pose(t.name).pos[:2] - state[1, moved][:2]),
+            )
+            assert near.colour in words.lower()
+
+
+def test_every_training_task_has_variants_that_fit_on_the_table():
+    config = RecordConfig(variants=4, first_seed=700)
+    for number, name in enumerate(split().train):
+        job = 700 + number % 4
+        for failures in range(config.tries):
+            seed = job + failures * STRIDE
+            try:
+                SimEnv(config.task_of(name, job, seed), EnvConfig(views=())).begin(seed)
+                break
+            except NoRoom:
+                continue
+        else:
+            pytest.fail(name)

@@ -81,8 +81,3 @@ def test_an_approach_misses_and_contact_does_not():
         touched[stray].append(np.linalg.norm(hand[frames["press"]][:2] - button))
     assert np.mean(beside[1.0]) > np.mean(beside[0.0]) + 0.003
     assert max(*touched[0.0], *touched[1.0]) < 0.01
-
-
-def test_nothing_changes_for_who_does_not_stray():
-    plain, same = path_of("press-red_button", 61, 0.0), robot_episode(task("press-red_button"), 61, BLIND)
-    assert np.array_equal(plain.state, same.trajectory.state)

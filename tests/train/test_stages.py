@@ -24,6 +24,24 @@ def store(tmp_path_factory):
     return make_store(tmp_path_factory.mktemp("samples") / "store", cameras=(ABOVE,), encode=small)
 
 
+def test_a_hit_is_near_whatever_the_size_of_cells():
+    """Half a tenth of the view off is a hit, an eighth is not, for coarse cells and for fine ones."""
+    for cells in (2, 4, 8):
+        head = PointHead(GRID, 8, cells=cells)
+        tokens = torch.randn(1, GRID.frame_tokens, 8)
+        at = head.centre_of(head(tokens).argmax(-1))
+        seen = torch.ones(1, GRID.num_views, dtype=torch.bool)
+        inward = torch.where(at > 0.5, -1.0, 1.0)
+        assert point_loss(head, tokens, at + 0.05 * inward, seen)["point_hit"].item() == pytest.approx(1)
+        assert point_loss(head, tokens, at + 0.125 * inward, seen)["point_hit"].item() == 0
+
+
+def test_a_token_has_at_least_one_latent():
+    for patch in (0, -1):
+        with pytest.raises(BadInput, match="at least one latent"):
+            replace(GRID, patch=patch)
+
+
 def test_a_cell_of_the_head_is_where_its_token_is():
     """A picture whose every pixel is its own number, cut into tokens as the model does, comes back as cells."""
     head = PointHead(GRID, 4, cells=2)

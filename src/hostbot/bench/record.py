@@ -165,22 +165,32 @@ def _record_one(
     writer: DatasetWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
 ) -> Note:
     scene = seed if body == "human" else config.in_scene_of(seed)
+    room = False
     for failures in range(config.tries):
         used = scene + failures * STRIDE
-        told, one = config.task_of(name, seed, used), config.task_of(name, scene, used)
-        instead = exchanged(one) if scene != seed else None
-        if instead is None and scene != seed:  # nothing there has a double
-            one, used = told, seed + failures * STRIDE
+        one, instead = config.task_of(name, scene, used), None
+        told = one.instructions[0]
+        if scene != seed:
+            instead = exchanged(one)
+            told = config.task_of(name, seed, used).instructions[0]
+        if scene != seed and instead is None:  # nothing there has a double
+            used = seed + failures * STRIDE
+            one = config.task_of(name, seed, used)
         try:
             rows, views, events, success = _episode(body, one, used, config, instead)
         except NoRoom:
             if not config.variants:
                 raise
             continue  # these other things do not fit on the table
+        room = True
         if success:
             frames = len(next(iter(views.values())))
-            writer.add_episode(rows, views, [told.instructions[0]] * frames, events)
+            writer.add_episode(rows, views, [told] * frames, events)
             return Note(part=part, task=name, seed=used, frames=frames, failures=failures)
+    if not room:
+        raise DataError(
+            f"the things of {name} fit on the table in none of {config.tries} scenes from seed {seed}"
+        )
     raise DataError(
         f"{body} failed {name} in {config.tries} scenes from seed {seed}; run hostbot sim check {name}"
     )

@@ -80,7 +80,7 @@ class Reproduce:
     pieces: tuple[Piece, ...] = PIECES
     """Which pieces, in their order; those that are done are left alone."""
     minutes: Annotated[float | None, arg(metavar="M")] = None
-    """Of each piece; 9.5, or 1.6 with --small."""
+    """Of each piece; 9.5, or 2.5 with --small."""
     seed: int = 0
     """Other seeds give other data and other weights."""
     workers: int = 0
@@ -99,7 +99,7 @@ class Reproduce:
                 f"--seed is 0 to 7, so that no scene is held out and learned from; got {self.seed}"
             )
         _claim(self.out, recipe, self.seed)
-        minutes = self.minutes or (1.6 if self.small else 9.5)
+        minutes = self.minutes or (2.5 if self.small else 9.5)
         for piece in (p for p in PIECES if p in self.pieces):
             steps = Steps(self.out / "pieces" / piece, minutes)
             maker = Maker(

@@ -172,6 +172,8 @@ class Record:
 
     def run(self) -> None:
         """Record and report."""
+        if self.sketch and self.embodiment == "human":
+            raise BadInput("sketches are of robots; humans are recorded whole: leave --sketch out")
         until = time.monotonic() + 60 * self.minutes
         from hostbot.bench.record import RecordConfig, jobs, num_done, record
 

@@ -34,6 +34,8 @@ class GridConfig:
     future_latents: int = 1
 
     def __post_init__(self) -> None:
+        if self.patch < 1:
+            raise BadInput(f"a token's side is at least one latent, got {self.patch}")
         if self.view_height % self.patch or self.view_width % self.patch:
             raise BadInput(
                 f"a view of {self.view_height}x{self.view_width} latents does not divide by {self.patch}"

@@ -16,11 +16,14 @@ from jaxtyping import Float
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.episode import RobotEpisode
 from hostbot.sim.pose import quat_of
+from hostbot.sim.robot import unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
 from hostbot.types import Event, Image, Trajectory
 
 MOMENTS = 2
+_NEAR = 0.005
+"""Metres: a hand further off than this is not where it was to be put."""
 
 
 def robot_sketch(
@@ -30,7 +33,10 @@ def robot_sketch(
     stray: float = 0.0,
     instead: Task | None = None,
 ) -> RobotEpisode:
-    """Two or three frames of a task in the scene of a seed, or of another task that could be meant there."""
+    """Two or three frames of a task in the scene of a seed, or of another task that could be meant there.
+
+    It is a failure where the first contact is out of reach; what comes after is left out where that is.
+    """
     env = SimEnv(task, config)
     env.begin(seed)
     begun = env.displace(stray) if stray else None
@@ -56,7 +62,8 @@ def robot_sketch(
             break
         if events and not moment.carried:
             break
-        _put(env, moment.vector, moment.carried)
+        if not _put(env, moment.vector, moment.carried):
+            break
         look()
         events.append(Event(name=moment.event, frame=len(events) + 1))
         if len(events) == MOMENTS:
@@ -96,16 +103,20 @@ def _joint(world: World, item: str) -> mujoco.MjModel:
     return world.model.joint(int(world.model.body(item).jntadr[0]))
 
 
-def _put(env: SimEnv, vector: Float[np.ndarray, " 20"], carried: Mapping[str, str]) -> None:
-    """Hands where a vector says, and what they carry with them."""
+def _put(env: SimEnv, vector: Float[np.ndarray, " 20"], carried: Mapping[str, str]) -> bool:
+    """Hands where a vector says, and what they carry with them; whether they can get there."""
     world = env.world
     assert world is not None
     body, data = world.body, world.data
     held = {limb: body.pose(data, limb).inverse() @ world.pose(item) for limb, item in carried.items()}
     env.put(vector)
+    wanted, _ = unpack(vector)
+    if any(np.linalg.norm(body.pose(data, limb).pos - wanted[limb].pos) > _NEAR for limb in wanted):
+        return False
     for limb, item in carried.items():
         pose = body.pose(data, limb) @ held[limb]
         first = int(_joint(world, item).qposadr[0])
         data.qpos[first : first + 7] = [*pose.pos, *quat_of(pose.rot)]
     if carried:
         world.refresh()
+    return True

@@ -24,6 +24,8 @@ from hostbot.types import BadInput
 _LIKE_MEANT = 0.5
 """How often another thing is of a kind that the task is about: that is what must be told apart."""
 _TRIES = 200
+_ALONE = ("tray",)
+"""Kinds so large that a second one does not fit on the table."""
 _TWIN = "twin"
 """How the name of a thing's double begins; the thing's number follows."""
 
@@ -36,8 +38,9 @@ def varied(of: Task, variant: int, seed: int) -> Task:
     """
     if split().of(of.name) == "novel":
         raise BadInput(f"{of.name} is a novel task: variants are for training")
-    own = [zlib.crc32(of.name.encode()), variant // 2]
-    colours, twin = _colours(of, np.random.default_rng(own), bool(variant % 2))
+    meant = _doubled(of)
+    own = [zlib.crc32(of.name.encode()), variant // 2 if meant else variant]
+    colours, twin = _colours(of, meant, np.random.default_rng(own), bool(variant % 2))
     things = tuple(replace(thing, colour=colours[thing.name]) for thing in of.things)
     foils = _others(of, things, twin, np.random.default_rng([*own, variant % 2, seed]))
     instructions = tuple(_reworded(text, of.things, colours) for text in of.instructions)
@@ -81,26 +84,31 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     return value
 
 
+def _doubled(of: Task) -> list[int]:
+    """Which of a task's things can have a double standing by."""
+    fixed = _bound(of) | {host for _, host, _ in of.nested}
+    if of.hands != 1 or all(foil.name in _bound(of) for foil in of.foils):
+        return []
+    return [
+        index
+        for index, thing in enumerate(of.things)
+        if thing.name not in fixed
+        and thing.kind.__name__ not in _ALONE
+        and renamed(of.script, {thing.name: ""}) != of.script
+    ]
+
+
 def _colours(
-    of: Task, rng: np.random.Generator, turned: bool
+    of: Task, meant: list[int], rng: np.random.Generator, turned: bool
 ) -> tuple[dict[str, str], tuple[int, str] | None]:
     """A colour for each of the task's things, different for things of a kind, such that no novel task comes out.
 
     Besides, which of them has a double standing by, and its colour.
     """
-    hosts = {host for _, host, _ in of.nested}
-    meant = [
-        i
-        for i, thing in enumerate(of.things)
-        if of.hands == 1
-        and thing.name not in _bound(of) | hosts
-        and renamed(of.script, {thing.name: ""}) != of.script
-    ]
-    spare = any(foil.name not in _bound(of) for foil in of.foils)
     for _ in range(_TRIES):
         drawn = {thing.name: str(rng.choice(list(COLOURS))) for thing in of.things}
         twin, other = None, drawn
-        if meant and spare:
+        if meant:
             index, colour = int(rng.choice(meant)), str(rng.choice(list(COLOURS)))
             name = of.things[index].name
             other = drawn | {name: colour}

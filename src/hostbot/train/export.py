@@ -117,7 +117,7 @@ def load_model(source: Path, config: HostConfig, world: World) -> HostModel:
     model = checkpoint.load(model_folder(source), torch.float32, world.device)
     if _sizes(model.config) != _sizes(config):
         raise BadInput(
-            f"{source} is a model of other sizes than the preset's; choose the preset it was made with"
+            f"{source} is a model of other sizes; give the --preset and the --patch it was made with"
         )
     model.config = config
     return model
