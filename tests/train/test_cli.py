@@ -10,9 +10,9 @@ from hostbot.cli import main
 from hostbot.cli.train_loop import Loop, train_config
 from hostbot.data.cameras import save_cameras
 from hostbot.data.write import DatasetWriter
-from hostbot.model.vae import tiny_vae
+from hostbot.model.vae import VaeShape, tiny_vae
 from hostbot.presets import training
-from hostbot.types import Event, bimanual
+from hostbot.types import Event, Observation, bimanual
 from tests.data.fakes import robot_episode
 from tests.data.toy import ABOVE
 
@@ -118,6 +118,49 @@ def test_from_data_to_a_policy_and_on(home, store, capsys):
 
     policy = Policy.load(home / "tuned" / "policy")
     assert policy.model.config.horizon == 16
+
+
+def test_a_model_is_made_for_the_latents_of_its_samples(home, tmp_path, capsys):
+    """A VAE of another shape, finer tokens: the policy that comes out sees with both, and acts."""
+    tiny_vae(VaeShape(fine=True, channels=4, width=8, decoder_width=8)).save_pretrained(tmp_path / "vae")
+    assert samples(home, tmp_path / "store", "--vae", str(tmp_path / "vae")) == 0
+    run = ["--samples", str(tmp_path / "store"), "--vae", str(tmp_path / "vae"), *SHORT, "--steps", "1"]
+    match = ["train", "match", *run, "--out", str(tmp_path / "match")]
+    assert main([*match, "--patch", "4"]) == 0
+    assert (
+        main(["train", "policy", *run, "--from", str(tmp_path / "match"), "--out", str(tmp_path / "one")])
+        == 2
+    )
+    assert "the --patch it was made with" in capsys.readouterr().err
+    assert main([*match, "--patch", "3"]) == 2
+    from hostbot.policy.policy import Policy
+
+    policy = Policy.load(tmp_path / "match" / "policy")
+    grid = policy.model.config.grid
+    assert (grid.latent_channels, grid.view_height, grid.view_width, grid.patch) == (4, 16, 16, 4)
+    views = {view: np.zeros((64, 64, 3), np.uint8) for view in ROBOT.views}
+    session = policy.start(policy.acquire(None, TASKS[0]), 0)
+    out = policy.step(session, Observation(views=views, state=np.zeros(20, np.float32)))
+    assert out.actions.shape == (16, 20)
+
+
+def test_a_vae_of_no_shape_is_refused(home, tmp_path, capsys):
+    vae = [
+        "train",
+        "vae",
+        "--data",
+        str(home / "human"),
+        "--out",
+        str(tmp_path / "v"),
+        "--clips",
+        "70",
+        "--steps",
+        "1",
+    ]
+    assert main([*vae, "--growth", "1", "2", "3"]) == 2
+    assert "growth (1, 2, 3)" in capsys.readouterr().err
+    assert main([*vae, "--channels", "0"]) == 2
+    assert "at least 1" in capsys.readouterr().err
 
 
 def test_a_batch_of_any_size_finds_its_micro_batches(tmp_path):

@@ -69,8 +69,17 @@ class Vae(Loop):
     """Clips drawn from them, kept in OUT/clips.npy."""
     focus: float = 1.0
     """How much more a pixel counts that stands out from those around it, as small things do."""
+    channels: int = 16
+    """Numbers of a latent."""
+    width: int = 16
+    """Channels of the encoder's first stage."""
+    decoder_width: int = 24
+    growth: tuple[int, int, int] = (1, 2, 2)
+    """Widths of the three stages, as multiples of the first."""
+    fine: bool = False
+    """Latents at a quarter of a view's side instead of an eighth."""
     source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None
-    """Start from this VAE instead of from nothing."""
+    """Start from this VAE, and keep its shape, instead of from nothing."""
     workers: int = 0
     """Processes that decode clips; 0 decodes in this one."""
 
@@ -78,6 +87,7 @@ class Vae(Loop):
         """Collect, train, export."""
         from hostbot.data.sources import open_source
         from hostbot.data.stats import fingerprint
+        from hostbot.model.vae import VaeShape
         from hostbot.presets import tiny, training
         from hostbot.train.vae import VaeRun, train_vae
 
@@ -88,6 +98,13 @@ class Vae(Loop):
             fingerprints=tuple(map(fingerprint, sources)),
             clips=self.clips,
             focus=self.focus,
+            shape=VaeShape(
+                channels=self.channels,
+                width=self.width,
+                decoder_width=self.decoder_width,
+                growth=self.growth,
+                fine=self.fine,
+            ),
             source="" if self.source is None else str(self.source.resolve()),
         )
         with shown("training the VAE", config.train.steps) as hooks:

@@ -164,11 +164,21 @@ class Learning(Loop):
     """Replay a step's passes as CUDA graphs, for models so small that launching kernels takes longest."""
 
 
-def _model(verb: Learning) -> Any:
+def _model(verb: Learning, samples: Path) -> Any:
+    """The preset's model for latents of the shape that the samples have."""
+    from hostbot.data.samples import Store
     from hostbot.presets import PRESETS
 
     model = PRESETS[verb.preset]().model
-    return model if verb.patch is None else replace(model, grid=replace(model.grid, patch=verb.patch))
+    grid, (channels, height, width) = model.grid, Store(samples).info.latent
+    grid = replace(
+        grid,
+        latent_channels=channels,
+        view_height=height // grid.num_views,
+        view_width=width,
+        patch=grid.patch if verb.patch is None else verb.patch,
+    )
+    return replace(model, grid=grid)
 
 
 def learn(
@@ -195,7 +205,7 @@ def learn(
     losses = weighting(verb.preset, stage)
     config = RunConfig(
         name=verb.preset,
-        model=_model(verb),
+        model=_model(verb, samples[0]),
         train=train,
         draw=replace(drawing(verb.preset, stage, train.micro), shared=verb.shared, **(draw or {})),
         weights=losses if verb.point is None else replace(losses, point=verb.point),

@@ -12,7 +12,7 @@ import copy
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hostbot.data.batches import generator_for
 from hostbot.data.clips import collect_clips
-from hostbot.model.vae import calibrate, channels_last, load_vae, tiny_vae
+from hostbot.model.vae import VaeShape, calibrate, channels_last, load_vae, tiny_vae
 from hostbot.train.config import TrainConfig
 from hostbot.train.contract import Outcome
 from hostbot.train.distributed import World, joined
@@ -130,8 +130,9 @@ class VaeRun:
     kl: float = 1e-6
     focus: float = 1.0
     """How much more a pixel counts that stands out from those around it; 0: all count alike."""
+    shape: VaeShape = field(default_factory=VaeShape)
     source: str = ""
-    """A VAE of the same shape to go on from; empty: drawn from the seed."""
+    """A VAE to go on from, whose shape it keeps; empty: drawn from the seed."""
 
 
 def train_vae(
@@ -148,7 +149,7 @@ def train_vae(
             raise BadInput(f"a VAE this small is not sharded: use --mode ddp, not {world.mode}")
         clips = _clips(config, sources, options.out, world, tick, workers)
         torch.manual_seed(config.train.seed)
-        vae = load_vae(Path(config.source)) if config.source else tiny_vae()
+        vae = load_vae(Path(config.source)) if config.source else tiny_vae(config.shape)
         # Every batch has the same shape, so trying out kernels once pays.
         torch.backends.cudnn.benchmark = world.device.type == "cuda"
         module = VaeLoss(channels_last(vae.train().to(world.device)), config.kl, config.focus)
