@@ -215,3 +215,22 @@ def test_what_stands_out_counts_more_where_that_is_asked_for():
     assert totals["thing", 0.0] == pytest.approx(totals["table", 0.0])
     assert totals["thing", 1.0] > 5 * totals["table", 1.0]
     assert totals["table", 1.0] == pytest.approx(totals["table", 0.0], rel=0.01)
+
+
+def test_errors_in_colour_count_more_where_that_is_asked_for():
+    """Errors of the same size: a shade off in all colours alike, or in two of them against each other."""
+    from hostbot.model.vae import tiny_vae
+    from hostbot.train.vae import VaeLoss, to_pixels
+
+    clips = torch.full((1, 1, 64, 64, 3), 120, dtype=torch.uint8)
+    pixels = to_pixels(clips)
+    totals = {}
+    for chroma in (0.0, 3.0):
+        module = VaeLoss(tiny_vae(), kl=0.0, chroma=chroma)
+        for name, shift in (("brighter", (0.3, 0.3, 0.3)), ("redder", (0.3, 0.3, -0.3))):
+            wrong = pixels + torch.tensor(shift).reshape(1, 3, 1, 1, 1)
+            module.vae.decode = lambda latents, wrong=wrong: SimpleNamespace(sample=wrong)
+            totals[name, chroma] = module(clips, torch.Generator().manual_seed(0))["total"].item()
+    assert totals["brighter", 0.0] == pytest.approx(totals["redder", 0.0])
+    assert totals["brighter", 3.0] == pytest.approx(totals["brighter", 0.0])
+    assert totals["redder", 3.0] > 2 * totals["brighter", 3.0]

@@ -49,6 +49,8 @@ class Recipe:
     """Episodes a task that the VAE learns from."""
     clips: int = 20_000
     vae_batch: int = 128
+    chroma: float = 3.0
+    """How much more the VAE's errors in colour count."""
     patch: int = 2
     """Latents along a token's side."""
     batch: int = 512
@@ -153,9 +155,9 @@ class Maker:
         self.record("record", "seen", recipe.seen, "both", recipe.variants, self.first_seed)
         self.steps.do(
             "vae", "train", "vae", "--data", self.data / "seen/robot", self.data / "seen/human", "--out",
-            self.run_of("see"), "--clips", recipe.clips, "--batch", recipe.vae_batch, "--minutes", self.steps.left(),
-            "--fit", "--validate-every", recipe.validate_every, "--workers", self.workers, "--seed", self.seed,
-            *self.again("see"),
+            self.run_of("see"), "--chroma", recipe.chroma, "--clips", recipe.clips, "--batch", recipe.vae_batch,
+            "--minutes", self.steps.left(), "--fit", "--validate-every", recipe.validate_every, "--workers",
+            self.workers, "--seed", self.seed, *self.again("see"),
         )  # fmt: skip
 
     def match(self) -> None:

@@ -69,6 +69,8 @@ class Vae(Loop):
     """Clips drawn from them, kept in OUT/clips.npy."""
     focus: float = 1.0
     """How much more a pixel counts that stands out from those around it, as small things do."""
+    chroma: float = 0.0
+    """How much more an error in colour counts than one in brightness; 3 keeps more of what tells things apart."""
     channels: int = 16
     """Numbers of a latent."""
     width: int = 16
@@ -98,6 +100,7 @@ class Vae(Loop):
             fingerprints=tuple(map(fingerprint, sources)),
             clips=self.clips,
             focus=self.focus,
+            chroma=self.chroma,
             shape=VaeShape(
                 channels=self.channels,
                 width=self.width,

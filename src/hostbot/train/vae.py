@@ -38,18 +38,22 @@ _CALIBRATION = 256
 class VaeLoss(nn.Module):
     """A VAE as a module whose call is its training loss."""
 
-    def __init__(self, vae: AutoencoderKLWan, kl: float = 1e-6, focus: float = 0.0) -> None:
+    def __init__(
+        self, vae: AutoencoderKLWan, kl: float = 1e-6, focus: float = 0.0, chroma: float = 0.0
+    ) -> None:
         super().__init__()
-        self.vae, self.kl, self.focus = vae, kl, focus
+        self.vae, self.kl, self.focus, self.chroma = vae, kl, focus, chroma
 
     def forward(self, clips: UInt8[Tensor, "B T h w 3"], generator: torch.Generator) -> dict[str, Tensor]:
         """Losses of a batch of clips."""
         pixels = to_pixels(clips)
         posterior = self.vae.encode(pixels).latent_dist
         rebuilt = self.vae.decode(posterior.sample(generator)).sample.float()
-        apart = (rebuilt - pixels).abs()
-        weighed = apart if self.focus == 0 else apart * (1 + self.focus * contrast(pixels))
-        error = (weighed + weighed * apart).mean()
+        gap = rebuilt - pixels
+        apart = gap.abs()
+        seen = apart if self.chroma == 0 else apart + self.chroma * (gap - gap.mean(1, keepdim=True)).abs()
+        weighed = seen if self.focus == 0 else seen * (1 + self.focus * contrast(pixels))
+        error = (weighed + weighed * seen).mean()
         kl = posterior.kl().mean()
         return {"total": error + self.kl * kl, "l1": apart.mean().detach(), "kl": kl.detach()}
 
@@ -130,6 +134,8 @@ class VaeRun:
     kl: float = 1e-6
     focus: float = 1.0
     """How much more a pixel counts that stands out from those around it; 0: all count alike."""
+    chroma: float = 0.0
+    """How much more an error in colour counts than one in brightness."""
     shape: VaeShape = field(default_factory=VaeShape)
     source: str = ""
     """A VAE to go on from, whose shape it keeps; empty: drawn from the seed."""
@@ -152,7 +158,7 @@ def train_vae(
         vae = load_vae(Path(config.source)) if config.source else tiny_vae(config.shape)
         # Every batch has the same shape, so trying out kernels once pays.
         torch.backends.cudnn.benchmark = world.device.type == "cuda"
-        module = VaeLoss(channels_last(vae.train().to(world.device)), config.kl, config.focus)
+        module = VaeLoss(channels_last(vae.train().to(world.device)), config.kl, config.focus, config.chroma)
         stage = VaeStage(
             module=module,
             clips=clips[config.held_out :],
