@@ -88,7 +88,7 @@ class Reproduce:
     workers: int = 0
     """Processes that simulate and decode; as many as there are cores if 0."""
     small: bool = False
-    """Every step in small, to see that it works here (eight minutes on two cores): nothing is learned."""
+    """Every step in small, to see that it works here (eleven minutes on two cores): nothing is learned."""
     keep_data: bool = False
     """Keep what a piece recorded and encoded when it is done."""
 
