@@ -23,8 +23,7 @@ def acting(env, state):
 
 @pytest.mark.parametrize("name", ["press-red_button", split().train[0], "stack-red_block-blue_block"])
 def test_the_task_is_done_all_the_same(name):
-    for seed in (70, 71):
-        path_of(name, seed, 1.0)
+    assert all(robot_episode(task(name), seed, BLIND, 1.0).success for seed in (70, 71))
 
 
 def test_either_hand_may_begin_somewhere_else_whoever_acts():
@@ -44,6 +43,20 @@ def test_either_hand_may_begin_somewhere_else_whoever_acts():
         }
         found.add((env.main in away, bool(away - {env.main})))
     assert found == {(False, False), (False, True), (True, False), (True, True)}
+
+
+def test_hands_are_put_to_the_same_places_whether_they_act_or_not():
+    env, across = SimEnv(task("press-red_button"), BLIND), {True: [], False: []}
+    for seed in range(60):
+        env.begin(seed)
+        waiting, begun = env.state(), env.displace(1.0)
+        for limb, start, side in (("left", 0, 1), ("right", 10, -1)):
+            if np.abs(begun - waiting)[start : start + 3].max() > 0.02:
+                across[limb == env.main].append(side * begun[start + 1])
+    assert min(map(len, across.values())) > 20
+    assert abs(np.mean(across[True]) - np.mean(across[False])) < 0.05
+    assert max(min(places) for places in across.values()) < 0.0
+    assert min(max(places) for places in across.values()) > 0.2
 
 
 def test_a_hand_with_nothing_to_do_goes_back_to_its_place():

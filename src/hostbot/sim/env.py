@@ -37,9 +37,8 @@ _SWING, _MISS = 0.02, 0.02
 """Metres by which a straying expert swings on its way, and misses at first."""
 _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""
-_ASIDE = 0.10
-"""How near to the middle a hand may be that has nothing to do."""
 _TURN = 0.5
+"""Radians by which it may be turned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +79,13 @@ def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
         if not task.success.holds(world):
             return world, main
     raise BadInput(f"task {task.name!r} is already done in every scene that was tried")
+
+
+def _elsewhere(home: Pose, stray: float, rng: np.random.Generator) -> Pose:
+    """Somewhere above a hand's side of the table; the same places whether it will act or not."""
+    place = rng.uniform(*_ELSEWHERE) * [1.0, np.copysign(1.0, home.pos[1]), 1.0]
+    turn = rotate(np.array([0.0, 0.0, 1.0]), stray * rng.uniform(-_TURN, _TURN))
+    return Pose(home.pos + min(stray, 1.0) * (place - home.pos), turn @ home.rot)
 
 
 class Judge:
@@ -232,7 +238,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         rng = seeded(self.task, self._seed, "displace")
         world = self._world()
         home, openings = unpack(world.body.home_vector())
-        there = {limb: self._elsewhere(home[limb], limb, stray, rng) for limb in LIMBS if rng.random() < 0.5}
+        there = {limb: _elsewhere(home[limb], stray, rng) for limb in LIMBS if rng.random() < 0.5}
         vector = pack(home | there, openings)
         if there:
             self.put(vector)
@@ -244,14 +250,6 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         assert isinstance(world.body, Robot)
         world.body.put(world.data, vector)
         world.refresh()
-
-    def _elsewhere(self, home: Pose, limb: str, stray: float, rng: np.random.Generator) -> Pose:
-        low, high = np.array(_ELSEWHERE)
-        if limb != self.main and self.task.hands == 1:
-            low[1] = _ASIDE
-        place = rng.uniform(low, high) * [1.0, np.copysign(1.0, home.pos[1]), 1.0]
-        turn = rotate(np.array([0.0, 0.0, 1.0]), stray * rng.uniform(-_TURN, _TURN))
-        return Pose(home.pos + min(stray, 1.0) * (place - home.pos), turn @ home.rot)
 
     def close(self) -> None:
         """Give the pictures' memory back."""

@@ -8,6 +8,7 @@ and what they carry are set there at once: nothing moves, nothing is judged, no 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -58,11 +59,8 @@ def robot_sketch(
 
     look()
     for moment in actor.moments():
-        if events and not all(_is_loose(world, item) for item in moment.carried.values()):
-            break
-        if events and not moment.carried:
-            break
-        if not _put(env, moment.vector, moment.carried):
+        loose = [_is_loose(world, item) for item in moment.carried.values()]
+        if (events and not (loose and all(loose))) or not _put(env, moment.vector, moment.carried):
             break
         look()
         events.append(Event(name=moment.event, frame=len(events) + 1))
@@ -95,11 +93,11 @@ def _is_loose(world: World, item: str) -> bool:
     return (
         item in world.shapes
         and world.model.body(item).jntnum[0] == 1
-        and _joint(world, item).type[0] == (mujoco.mjtJoint.mjJNT_FREE)
+        and _joint(world, item).type[0] == mujoco.mjtJoint.mjJNT_FREE
     )
 
 
-def _joint(world: World, item: str) -> mujoco.MjModel:
+def _joint(world: World, item: str) -> Any:
     return world.model.joint(int(world.model.body(item).jntadr[0]))
 
 
