@@ -421,6 +421,31 @@ def test_a_reader_may_open_while_a_writer_commits(tmp_path: Path) -> None:
     assert lengths[-1] > lengths[0] >= 1
 
 
+@pytest.mark.parametrize("looks", range(1, 7))
+def test_a_file_may_leave_the_overlay_after_any_look_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    with open_writer(tmp_path / "set", VIEWS[:1]) as writer:
+        add(writer, make_episodes(3, (4,))[0], VIEWS[:1])
+    video = next((tmp_path / "set").glob("videos/*/*/*.mp4"))
+    staged = tmp_path / "set" / OVERLAY / video.relative_to(tmp_path / "set")
+    staged.parent.mkdir(parents=True)
+    video.rename(staged)
+    left, look = looks, Path.stat
+
+    def look_then_commit(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        nonlocal left
+        found = look(self, follow_symlinks=follow_symlinks)
+        if self == staged:
+            left -= 1
+            if left == 0:
+                staged.rename(video)
+        return found
+
+    monkeypatch.setattr(Path, "stat", look_then_commit)
+    assert len(open_dataset(tmp_path / "set")) == 1
+
+
 def _environment() -> dict[str, str]:
     here = Path(build.__file__).parents[2]
     return {**os.environ, "PYTHONPATH": f"{here / 'src'}:{here}"}

@@ -11,11 +11,12 @@ import threading
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISREG
 
 import av
 import numpy as np
 
-from hostbot.data.files import Files, one_line
+from hostbot.data.files import Files, one_line, reading
 from hostbot.data.index import EpisodeIndex
 from hostbot.data.schema import Feature, Schema
 from hostbot.data.table import Recent, Rows
@@ -61,7 +62,9 @@ class Views:
         """Every mp4 the metadata name is there and not empty."""
         for relative in self.named():
             path = self.files.path(relative)
-            if not path.is_file() or path.stat().st_size == 0:
+            with reading(path):
+                status = path.stat()
+            if not S_ISREG(status.st_mode) or status.st_size == 0:
                 raise DataError(f"{path} is missing or empty; restore it from a copy")
 
     def named(self) -> list[str]:
