@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from hostbot.align.encoders import FrameEncoder
     from hostbot.align.recipe import TrainConfig
     from hostbot.align.train import Trainer
+    from hostbot.bench.record import Body
 
-BODIES = ("robot", "human")
-Job = tuple[str, str, str, int]
+BODIES: tuple[Body, ...] = ("robot", "human")
+Job: TypeAlias = "tuple[str, Body, str, int]"
 """Part, body, task, seed."""
 SIZE = 96
 SEEDS = {"novel": 770_000, "valid": 620_000, "train": 10_000}
@@ -105,7 +106,7 @@ def record_one(job: Job) -> Take | str:
     config = RecordConfig(size=SIZE)
     for again in range(config.tries):
         try:
-            _, views, events, success = _episode(body, name, seed + again * STRIDE, config)  # type: ignore[arg-type]
+            _, views, events, success = _episode(body, task(name), seed + again * STRIDE, config)
         except Exception as error:  # one bad scene must not end the recording; it is counted and told
             return f"{body} {name} {seed}: {type(error).__name__}: {error}"
         if success:
