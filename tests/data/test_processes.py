@@ -7,13 +7,15 @@ import sys
 import time
 
 PARENT = """
-import sys, time
+import signal, sys, time
 from hostbot.data.processes import Pool
 
 if __name__ == "__main__":
     try:
         with Pool(2, print) as pool:
             waiting = list(pool.map(time.sleep, [0, 0]))
+            if sys.argv[2] == "deaf":
+                list(pool.map(signal.pthread_sigmask, [signal.SIG_BLOCK] * 9, [{signal.SIGINT}] * 9))
             print("ready", flush=True)
             list(pool.map(time.sleep, [int(sys.argv[1])] * 9))
             time.sleep(60)
@@ -22,9 +24,9 @@ if __name__ == "__main__":
 """
 
 
-def interrupted(script, seconds):
+def interrupted(script, seconds, how="hearing"):
     process = subprocess.Popen(
-        [sys.executable, str(script), str(seconds)],
+        [sys.executable, str(script), str(seconds), how],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -47,3 +49,12 @@ def test_all_end_at_once_without_a_word_busy_or_idle(tmp_path):
         assert out == ["interrupted"]
         assert error == ""
         assert took < 20
+
+
+def test_a_process_that_does_not_hear_is_ended(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    out, error, took = interrupted(script, 60, "deaf")
+    assert out == ["interrupted"]
+    assert error == ""
+    assert took < 20

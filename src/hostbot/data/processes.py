@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, get_all_start_methods, get_context, resource_tracker
+from multiprocessing.connection import wait
 from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_PATIENCE_S = 5.0
+"""How long processes may take to end what was interrupted."""
 _NEEDED = ["hostbot.data.fill", "hostbot.data.plan", "hostbot.train.labels"]
 
 
@@ -48,6 +52,19 @@ class Pool(ProcessPoolExecutor):
         """Have something done by the next process that is free; this is where processes are started."""
         with _undisturbed():
             return super().submit(_work, fn, *args, **kwargs)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> bool | None:
+        """Wait for what is being done; after an error or Ctrl-C not for long, and who does not come home is ended."""
+        if kind is not None:
+            left = {process.sentinel: process for process in list((self._processes or {}).values())}
+            self.shutdown(wait=False, cancel_futures=True)
+            deadline = time.monotonic() + _PATIENCE_S
+            while left and (now := time.monotonic()) < deadline:
+                for ended in wait(list(left), deadline - now):
+                    del left[ended]  # type: ignore[arg-type]
+            for process in left.values():
+                process.kill()
+        return super().__exit__(kind, *rest)
 
 
 @contextmanager

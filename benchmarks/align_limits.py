@@ -1,0 +1,186 @@
+"""How well two videos of a task can be aligned at all: by the shipped weights, by hands known exactly, by both.
+
+    python benchmarks/align_limits.py              # four minutes on two cores
+
+Both bodies do every other training task once. Their hands' true heights, speeds and openings stand in for an observer
+who sees those perfectly, or with errors of millimetres; the same smooth DTW matches them. Nothing is learned here, and
+no novel task is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import measure
+import numpy as np
+import torch
+from align_novel import truths
+
+from hostbot.align.aligner import Aligner, load_aligner
+from hostbot.align.cost import MatchConfig
+from hostbot.align.evaluate import clock_event_error, event_error
+from hostbot.align.maps import correspondence
+from hostbot.sim.catalogue import split, task
+from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, Recording
+from hostbot.sim.env import EnvConfig
+from hostbot.sim.episode import robot_episode
+from hostbot.types import EpisodeInfo, Event, Frames
+
+SEED = 630_000
+WEIGHT = 0.4
+"""Of the hands beside an embedding on the unit sphere; of 0.1 to 0.8 the best."""
+_SPEED, _HEIGHT, _OPENING = 0.16, 0.05, 0.03
+"""One of each counts as much as the others: metres a second, metres, metres."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take:
+    """One execution: what was seen, where the hands were, what happened when."""
+
+    views: dict[str, Frames]
+    hands: np.ndarray
+    rate_hz: float
+    happened: tuple[Event, ...]
+
+    def events(self, index: int) -> tuple[Event, ...]:
+        return self.happened
+
+    def episode(self, index: int) -> EpisodeInfo:
+        return EpisodeInfo(index=0, length=len(self.hands), instruction="", tasks=())
+
+    def motion(self) -> np.ndarray:
+        """Climb and speed of the hand that moves, how jaws close, the lower hand's height, the narrower opening."""
+        places = np.stack([self.hands[:, :3], self.hands[:, 10:13]], 1)
+        openings = self.hands[:, [9, 19]]
+        velocity = np.gradient(places, 1 / self.rate_hz, axis=0)
+        share = np.square(velocity).sum(2) + 1e-6
+        share /= share.sum(1, keepdims=True)
+        level = np.linalg.norm(velocity[:, :, :2], axis=2)
+        closing = np.gradient(openings, 1 / self.rate_hz, axis=0).sum(1)
+        scaled = [
+            (share * velocity[:, :, 2]).sum(1) / _SPEED,
+            (share * level).sum(1) / _SPEED,
+            closing / _SPEED,
+            places[:, :, 2].min(1) / _HEIGHT,
+            openings.min(1) / _OPENING,
+        ]
+        return np.stack(scaled, 1).astype(np.float32)
+
+
+def robot(name: str, seed: int, rate_hz: float, views: Sequence[str]) -> Take | None:
+    made = robot_episode(task(name), seed, EnvConfig(views=tuple(views), rate_hz=rate_hz))
+    path = made.trajectory
+    if not made.success:
+        return None
+    return Take(views=dict(path.views), hands=path.state, rate_hz=rate_hz, happened=path.events)
+
+
+def human(name: str, seed: int, rate_hz: float, pictures: bool) -> Take | None:
+    take = Recording(task(name), seed, DemonstratorConfig(rate_hz=rate_hz))
+    frames, hands, going = [], [], True
+    while going:
+        frames += [take.picture()] if pictures else []
+        hands.append(take.world.body.vector(take.world.data))
+        going = take.advance()
+    take.close()
+    if not take.judge.success:
+        return None
+    events = tuple(e for e in take.actor.events if e.frame < len(hands))
+    views = {VIEW: np.stack(frames)} if pictures else {}
+    return Take(views=views, hands=np.stack(hands), rate_hz=rate_hz, happened=events)
+
+
+def pairs(names: Sequence[str], rate_hz: float, pictures: bool) -> list[tuple[Take, Take]]:
+    """Execution and demonstration of each task that both bodies did."""
+    found = []
+    for number, name in enumerate(names):
+        ours = robot(name, SEED, rate_hz, EnvConfig().views if pictures else ())
+        theirs = human(name, SEED, rate_hz, pictures)
+        found += [(ours, theirs)] if ours and theirs else []
+        print(f"{rate_hz:.0f} Hz: {number + 1} of {len(names)} tasks", end="\r", flush=True)
+    print()
+    return found
+
+
+Points = Callable[[Take], np.ndarray]
+
+
+def error(taken: Sequence[tuple[Take, Take]], points: Points, match: MatchConfig) -> dict[str, float]:
+    """Mean absolute progress error at the events of both bodies, as ``align_novel`` counts it."""
+    errors = []
+    for ours, theirs in taken:
+        there, back = truths(ours, 0, theirs, 0)  # type: ignore[arg-type]
+        found = correspondence(torch.from_numpy(points(theirs)), torch.from_numpy(points(ours)), match)
+        errors.append([event_error(found.robot_to_demo, there), event_error(found.demo_to_robot, back)])
+    values = np.nanmean(errors, 1)
+    return {"mean": round(float(np.nanmean(values)), 4), "median": round(float(np.nanmedian(values)), 4)}
+
+
+def hands_off_by(metres: float) -> Points:
+    """Hands known up to such an error of their place in every frame."""
+    rng = np.random.default_rng(0)
+
+    def points(take: Take) -> np.ndarray:
+        noisy = take.hands + rng.normal(0, metres, take.hands.shape)
+        return WEIGHT * Take(
+            views={}, hands=noisy, rate_hz=take.rate_hz, happened=take.happened
+        ).motion()  # fmt: skip
+
+    return points
+
+
+def seen_by(aligner: Aligner) -> Points:
+    known: dict[int, np.ndarray] = {}
+
+    def points(take: Take) -> np.ndarray:
+        if id(take) not in known:
+            known[id(take)] = aligner.embed(take.views)
+        return known[id(take)]
+
+    return points
+
+
+def beside(one: Points, other: Points) -> Points:
+    return lambda take: np.concatenate([one(take), other(take)], 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--every", type=int, default=2, help="of the training tasks, in alphabetical order")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    aligner = load_aligner()
+    match, names = aligner.config.match, sorted(split().train)[:: given.every]
+    taken = pairs(names, 16.0, pictures=True)
+    seen = seen_by(aligner)
+    ways: dict[str, Points] = {"shipped weights": seen}
+    for millimetres in (0, 1, 2, 4):
+        hands = hands_off_by(millimetres / 1000)
+        told = f"hands known to {millimetres} mm" if millimetres else "hands known exactly"
+        ways |= {told: hands, f"shipped weights and {told}": beside(seen, hands)}
+    figures = {name: error(taken, points, match) for name, points in ways.items()}
+    clock = [clock_event_error(truths(ours, 0, theirs, 0)[0]) for ours, theirs in taken]  # type: ignore[arg-type]
+    frames = np.array([[len(ours.hands), len(theirs.hands)] for ours, theirs in taken]).mean(0)
+    faster = pairs(names, 32.0, pictures=False)
+    found = {
+        "seed": SEED,
+        "pairs": len(taken),
+        "frames a robot, a human video": frames.round(1).tolist(),
+        "clock time": round(float(np.nanmean(clock)), 4),
+        "at 16 Hz": figures,
+        "at 32 Hz": {"hands known exactly": error(faster, hands_off_by(0.0), match)},
+        "hardware": measure.hardware(torch.device("cpu")),
+        "commit": measure.commit(),
+    }
+    measure.save(given.out, "align_limits-cpu", found)
+
+
+if __name__ == "__main__":
+    main()
