@@ -31,6 +31,7 @@ def interrupted(script, seconds, how="hearing"):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
