@@ -1,6 +1,6 @@
 """How much of what things are is left in a VAE's latents: their colour and kind, read by a small network.
 
-    python benchmarks/vae_probe.py RUN/vae ANOTHER/vae       # five minutes on two cores; --scenes 200 for a look
+    python benchmarks/vae_probe.py RUN/vae ANOTHER/vae       # a minute on two cores
 
 Scenes are variants of training tasks. The network reads the latents around a thing's place in the third-person view,
 and for comparison the pixels there; it is tried on scenes it has not learned from.

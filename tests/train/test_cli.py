@@ -161,6 +161,8 @@ def test_a_vae_of_no_shape_is_refused(home, tmp_path, capsys):
     assert "growth (1, 2, 3)" in capsys.readouterr().err
     assert main([*vae, "--channels", "0"]) == 2
     assert "at least 1" in capsys.readouterr().err
+    assert main([*vae, "--channels", "32", "--from", str(tmp_path / "another")]) == 2
+    assert "keeps its shape" in capsys.readouterr().err
 
 
 def test_a_batch_of_any_size_finds_its_micro_batches(tmp_path):

@@ -93,6 +93,15 @@ class Vae(Loop):
         from hostbot.presets import tiny, training
         from hostbot.train.vae import VaeRun, train_vae
 
+        shape = VaeShape(
+            channels=self.channels,
+            width=self.width,
+            decoder_width=self.decoder_width,
+            growth=self.growth,
+            fine=self.fine,
+        )
+        if self.source is not None and shape != VaeShape():
+            raise BadInput("a VAE that is gone on from keeps its shape: leave its sizes out, or --from")
         sources = [open_source(path, None) for path in self.data]
         config = VaeRun(
             train=train_config(self, training("tiny", "vae")),
@@ -101,13 +110,7 @@ class Vae(Loop):
             clips=self.clips,
             focus=self.focus,
             chroma=self.chroma,
-            shape=VaeShape(
-                channels=self.channels,
-                width=self.width,
-                decoder_width=self.decoder_width,
-                growth=self.growth,
-                fine=self.fine,
-            ),
+            shape=shape,
             source="" if self.source is None else str(self.source.resolve()),
         )
         with shown("training the VAE", config.train.steps) as hooks:
