@@ -1,6 +1,6 @@
 """How well two videos of a task can be aligned at all: by the shipped weights, by hands known exactly, by both.
 
-    python benchmarks/align_limits.py              # four minutes on two cores
+    python benchmarks/align_limits.py              # three minutes on two cores
 
 Both bodies do every other training task once. Their hands' true heights, speeds and openings stand in for an observer
 who sees those perfectly, or with errors of millimetres; the same smooth DTW matches them. Nothing is learned here, and
@@ -30,7 +30,7 @@ from hostbot.sim.episode import robot_episode
 from hostbot.types import EpisodeInfo, Event, Frames
 
 SEED = 630_000
-WEIGHTS = (0.2, 0.4, 0.8, 1.6)
+WEIGHTS = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Of the hands, beside an embedding on the unit sphere or alone; every figure names the one it is best with."""
 _SPEED, _HEIGHT, _OPENING = 0.16, 0.05, 0.03
 """One of each counts as much as the others: metres a second, metres, metres."""
