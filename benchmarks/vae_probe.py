@@ -32,6 +32,8 @@ from hostbot.sim.variants import varied
 from hostbot.video import fit_frames
 
 SIZE = (64, 64)
+REACH = 12
+"""Pixels around a thing's place, on each side."""
 Seen = tuple[np.ndarray, list[tuple[float, float, str, str]]]
 
 
@@ -79,6 +81,12 @@ def around(maps: Tensor, seen: Sequence[Seen], reach: int) -> Tensor:
     return torch.stack(out)
 
 
+def _latents_around(folder: Path, pictures: np.ndarray, seen: Sequence[Seen]) -> Tensor:
+    """As far around a thing as with pixels, whatever a latent's size."""
+    maps = latents_of(folder, pictures)
+    return around(maps, seen, REACH * maps.shape[3] // SIZE[1])
+
+
 def read(inputs: Tensor, labels: Tensor, learned: Tensor, seed: int) -> float:
     """How often the network is right about things of scenes it has not learned from, after the last round."""
     torch.manual_seed(seed)
@@ -122,8 +130,8 @@ def main() -> None:
         for column, what in ((1, "colour"), (2, "kind"))
     }
     pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2) / 255
-    inputs = {"pixels": around(pixels, seen, 12)}
-    inputs |= {str(folder): around(latents_of(folder, pictures), seen, 1) for folder in flags.vae}
+    inputs = {"pixels": around(pixels, seen, REACH)}
+    inputs |= {str(folder): _latents_around(folder, pictures, seen) for folder in flags.vae}
     found: dict[str, Any] = {
         name: {what: read(values, wanted, learned, flags.seed) for what, wanted in labels.items()}
         for name, values in inputs.items()

@@ -56,6 +56,30 @@ def test_watching_alone_gives_the_observation_of_the_whole_pass(shared, views):
     assert "video.blocks.0.qkvg.weight" in few
 
 
+@pytest.mark.parametrize("sight", [(2,), (0, 2)])
+def test_watching_with_some_views_is_blind_to_the_others(sight):
+    model, context = small_model(), random_context(4)
+    seen = model.watch(context, sight)
+    grid = model.config.grid
+    assert seen.shape[1] == len(sight) * grid.view_tokens
+    for view in range(grid.num_views):
+        changed = context.observation.clone()
+        changed[..., view * grid.view_height : (view + 1) * grid.view_height, :] += 1
+        again = model.watch(replace(context, observation=changed), sight)
+        assert torch.equal(again, seen) == (view not in sight)
+    assert torch.equal(model.watch(context, range(grid.num_views)), model.watch(context))
+
+
+def test_a_view_watched_alone_stands_where_it_stands_among_all():
+    """The same picture in another view's place is another thing to see."""
+    model, context = small_model(), random_context(4)
+    height = model.config.grid.view_height
+    moved = context.observation.roll(height, dims=3)  # the first view's picture in the second's place
+    first, second = model.watch(context, (0,)), model.watch(replace(context, observation=moved), (1,))
+    assert first.shape == second.shape
+    assert not torch.allclose(first, second, atol=1e-3)
+
+
 def test_numbers_that_do_not_fit_are_refused():
     model = small_model()
     context = replace(random_context(6), shared=3)

@@ -78,7 +78,8 @@ def test_from_data_to_a_policy_and_on(home, store, capsys):
         assert found["samples"] == 12
         assert found["pieces_done"] == found["pieces"]
     run = ["--samples", str(store), "--vae", str(home / "vae"), *SHORT]
-    assert main(["train", "match", *run, "--out", str(home / "match"), "--steps", "1"]) == 0
+    match = ["train", "match", *run, "--steps", "1", "--sight"]
+    assert main([*match, "third_person", "--out", str(home / "match")]) == 0
     stage = ["train", "policy", *run, "--from", str(home / "match"), "--out", str(home / "one"), "--json"]
     assert main([*stage, "--steps", "1"]) == 0
     capsys.readouterr()
@@ -182,6 +183,10 @@ def test_mistakes_are_told_in_a_sentence(home, store, capsys):
         (["train", "policy", *run, "--out", str(home / "x"), "--resume"], "holds no run"),
         (["train", "match", *run, "--out", str(home / "y"), "--from", str(home)], "no weights to start from"),
         (["train", "match", *run, "--out", str(home / "z"), "--mode", "fsdp"], "torchrun"),
+        (
+            ["train", "match", *run, "--out", str(home / "z"), "--sight", "top"],
+            "no view 'top', only left_wrist",
+        ),
         (["train", "match", "--samples", str(home), "--out", str(home / "v")], "hostbot train samples"),
     ):
         assert main(arguments) == 2

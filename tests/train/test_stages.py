@@ -9,9 +9,10 @@ import torch
 from hostbot.model import checkpoint as model_checkpoint
 from hostbot.model.host import HostModel
 from hostbot.model.tokens import GridConfig, patchify
+from hostbot.train.evaluate import pointing
 from hostbot.train.export import export, load_head, load_model
 from hostbot.train.lora import LoraConfig, LowRank, adapt, merged
-from hostbot.train.stages import LossWeights, PointHead, Policy, point_loss
+from hostbot.train.stages import LossWeights, PointHead, Policy, context_of, point_loss
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
 from tests.train import toy
@@ -93,6 +94,26 @@ def test_matching_trains_the_video_expert_through_the_observation_alone(store):
     assert model.video.layer(0).qkvg.weight.grad.abs().sum() > 0
     assert model.action.action_out.weight.grad is None
     assert model.localisation.decode_out.weight.grad is None
+
+
+def test_matching_with_one_view_learns_from_that_view_alone(store):
+    stage = toy.make_stage(store.folder)
+    weights = LossWeights(flow=0.0, point=1.0, sight=(2,))
+    policy = Policy(stage.module.model, weights, shared=2, cells=2)
+    batch = next(
+        b for b in (stage.batch(s, 0) for s in range(20)) if b.demo is not None and b.seen[:, 2].any()
+    )
+    found = policy(batch, torch.Generator())
+    tokens = policy.model.watch(context_of(batch, 2), (2,))
+    expected = point_loss(policy.point, tokens, batch.point[:, 2:], batch.seen[:, 2:])
+    assert {n: found[n].item() for n in expected} == {n: v.item() for n, v in expected.items()}
+    elsewhere, everywhere = batch.point.clone(), batch.seen.clone()
+    elsewhere[:, 0], everywhere[:, 0] = 0.9, True
+    again = policy(replace(batch, point=elsewhere, seen=everywhere), torch.Generator())
+    assert torch.equal(again["total"], found["total"])
+    assert pointing(policy, batch)["point"] == pytest.approx(expected["point"].item())
+    with pytest.raises(BadInput, match="only matching"):
+        LossWeights(flow=1.0, sight=(1,))
 
 
 def test_a_low_rank_change_begins_at_nothing_and_merges_into_plain_weights(store):

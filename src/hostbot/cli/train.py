@@ -140,6 +140,8 @@ class Match(Stored):
     """How often there is no instruction: the video alone must be enough."""
     one_view: float = 0.3
     """How often only one view of a demonstration is shown, of those that have more."""
+    sight: tuple[str, ...] = ()
+    """The robot's views that are looked at, by name, for fewer tokens; all if not said."""
 
     def run(self) -> None:
         """Train and export."""
@@ -152,6 +154,7 @@ class Match(Stored):
             validation=self.validation,
             vae=self.vae,
             draw=draw,
+            sight=self.sight,
         )
 
 

@@ -181,6 +181,17 @@ def _model(verb: Learning, samples: Path) -> Any:
     return replace(model, grid=grid)
 
 
+def _sight(names: tuple[str, ...], samples: Path) -> tuple[int, ...]:
+    """Where the named views stand among the robot's."""
+    from hostbot.data.samples import Store
+
+    views = Store(samples).config.embodiment.views
+    unknown = [name for name in names if name not in views]
+    if unknown:
+        raise BadInput(f"the robot has no view {unknown[0]!r}, only {', '.join(views)}")
+    return tuple(sorted({views.index(name) for name in names}))
+
+
 def learn(
     verb: Learning,
     stage: Literal["match", "1", "2", "sft"],
@@ -191,6 +202,7 @@ def learn(
     vae: Path | None = None,
     rank: int | None = None,
     draw: Mapping[str, Any] | None = None,
+    sight: tuple[str, ...] = (),
 ) -> None:
     """Train a policy's stage and tell."""
     from hostbot.presets import drawing, training, weighting
@@ -203,6 +215,8 @@ def learn(
     if verb.source is None and verb.preset == "wan5b":
         raise BadInput("wan5b starts from Wan's weights: make them with `hostbot model init` and give --from")
     losses = weighting(verb.preset, stage)
+    if sight:
+        losses = replace(losses, sight=_sight(sight, samples[0]))
     config = RunConfig(
         name=verb.preset,
         model=_model(verb, samples[0]),

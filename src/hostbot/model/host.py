@@ -191,12 +191,11 @@ class HostModel(nn.Module):
         positions = keep_views(grid_positions(range(grid.demo_latents), grid)[None], views, grid)[0]
         return grid_rope(positions, self.config.video.head_dim)
 
-    def observation_rope(self) -> Float32[Tensor, "S d/2 2"]:
-        """Positions of the current observation."""
+    def observation_rope(self, views: Sequence[int] | None = None) -> Float32[Tensor, "S d/2 2"]:
+        """Positions of the current observation, or of some of its views."""
         grid = self.config.grid
-        return grid_rope(
-            grid_positions([grid_tokens.observation_frame(grid)], grid), self.config.video.head_dim
-        )
+        positions = grid_positions([grid_tokens.observation_frame(grid)], grid)
+        return grid_rope(keep_views(positions[None], views, grid)[0], self.config.video.head_dim)
 
     def future_rope(self) -> Float32[Tensor, "S d/2 2"]:
         """Positions of the predicted latents."""
@@ -220,6 +219,7 @@ class HostModel(nn.Module):
             make: dict[str, Callable[[], Tensor]] = {
                 "demo": lambda: self.demo_rope(views),
                 "observation": self.observation_rope,
+                "watched": lambda: self.observation_rope(views),
                 "localisation": self.localisation_rope,
                 "future": self.future_rope,
                 "action": self.action_rope,
@@ -246,9 +246,12 @@ class HostModel(nn.Module):
             observation=rows[:, plan.num_demo : end],
         )
 
-    def watch(self, context: Context) -> Float32[Tensor, "B S w"]:
-        """The observation's last tokens, as ``forward`` gives them: nothing that is predicted can change them."""
-        tokens = self.frame_tokens(context.observation, 1, "observation")
+    def watch(self, context: Context, sight: Sequence[int] | None = None) -> Float32[Tensor, "B S w"]:
+        """The observation's last tokens, as ``forward`` gives them: nothing that is predicted can change them.
+
+        With ``sight`` only some of the robot's views are looked at, as if there were no others.
+        """
+        tokens = keep_views(self.frame_tokens(context.observation, 1, "observation"), sight, self.config.grid)
         device = tokens.device
         _, mod = self.video.time(torch.zeros(1, 1, device=device))
         demo, stream = None, None
@@ -258,7 +261,9 @@ class HostModel(nn.Module):
             rope = self._rope(device, "demo", views=context.views)
             stream = Stream(mod=mod, widths=(demo.shape[1],), rope=rope)
         plan = WatchPlan(
-            observation=Stream(mod=mod, widths=(tokens.shape[1],), rope=self._rope(device, "observation")),
+            observation=Stream(
+                mod=mod, widths=(tokens.shape[1],), rope=self._rope(device, "watched", views=sight)
+            ),
             context=self.video.text(self.context_tokens(context.text, context.proprio)),
             demo=stream,
             shared=context.shared,

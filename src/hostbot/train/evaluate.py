@@ -22,7 +22,7 @@ from hostbot.model.host import HostModel
 from hostbot.model.vae import LatentCodec
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig, CascadeOutput
-from hostbot.train.stages import Policy, context_of, point_loss
+from hostbot.train.stages import Policy, context_of
 
 _STEP = 1 << 30
 """Held-out batches are drawn as if of this step: the same at every validation."""
@@ -37,8 +37,7 @@ def pointing(policy: Policy, batch: Batch) -> dict[str, float]:
         for name, demo in (("", batch.demo), ("_swapped", other)):
             text = batch.text if told else torch.zeros_like(batch.text)
             shown = replace(batch, demo=demo, text=text)
-            tokens = policy.model.watch(context_of(shown, policy.shared))
-            figures = point_loss(policy.point, tokens, batch.point, batch.seen)
+            figures = policy.pointing(context_of(shown, policy.shared), batch.point, batch.seen)
             suffix = name if told else f"{name}_untold"
             found |= {f"{n}{suffix}": float(figures[n]) for n in ("point", "point_hit", "point_error")}
     return found

@@ -22,6 +22,7 @@ from hostbot.data.batches import Batch, DrawConfig, Mixture
 from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity
 from hostbot.model.layers import Linear, layer_norm
 from hostbot.model.tokens import GridConfig
+from hostbot.types import BadInput
 
 _NEAR = 1.5 / 16
 """How far off a hit may be, across and down, as a share of the view."""
@@ -33,6 +34,12 @@ class LossWeights:
 
     flow: float = 1.0
     point: float = 0.0
+    sight: tuple[int, ...] | None = None
+    """The robot's views that are looked at where pointing alone counts; ``None``: all."""
+
+    def __post_init__(self) -> None:
+        if self.sight is not None and self.flow:
+            raise BadInput("only matching can look at some of the robot's views: the rest needs all of them")
 
 
 class PointHead(nn.Module):
@@ -50,10 +57,10 @@ class PointHead(nn.Module):
         return (grid.view_height // grid.patch * self.cells, grid.view_width // grid.patch * self.cells)
 
     def forward(self, tokens: Float32[Tensor, "B S w"]) -> Float32[Tensor, "B V c"]:
-        """Logits of a view's cells, row by row."""
+        """Logits of a view's cells, row by row, for the views whose tokens are there."""
         rows, columns = (length // self.cells for length in self.size)
         x = self.out.in_float32(layer_norm(tokens, 1e-6))
-        x = x.reshape(len(x), self.grid.num_views, rows, columns, self.cells, self.cells)
+        x = x.reshape(len(x), -1, rows, columns, self.cells, self.cells)
         return x.permute(0, 1, 2, 4, 3, 5).flatten(2)
 
     def cell_of(self, point: Float32[Tensor, "B V 2"]) -> Int64[Tensor, "B V"]:
@@ -138,12 +145,21 @@ class Policy(nn.Module):
             context=context, point=batch.point, seen=batch.seen, targets=targets, noised=noised, eps=eps
         )
 
+    def pointing(
+        self, context: Context, point: Float32[Tensor, "B V 2"], seen: Bool[Tensor, "B V"]
+    ) -> dict[str, Float32[Tensor, ""]]:
+        """How well the next contact is pointed at, without anything else being computed."""
+        sight = self.weights.sight
+        if sight is not None:
+            point, seen = point[:, list(sight)], seen[:, list(sight)]
+        return point_loss(self.point, self.model.watch(context, sight), point, seen)
+
     def figures(self, given: Prepared) -> dict[str, Tensor]:
         """What is learned and told of a batch, as one run of kernels: nothing here waits for the device."""
         context, targets, noised = given.context, given.targets, given.noised
         with_demo = torch.full((), float(context.demo is not None), device=given.point.device)
         if targets is None or noised is None or given.eps is None:
-            figures = point_loss(self.point, self.model.watch(context), given.point, given.seen)
+            figures = self.pointing(context, given.point, given.seen)
             total = self.weights.point * figures["point"]
             return {"total": total, "with_demo": with_demo} | {n: v.detach() for n, v in figures.items()}
         losses, velocity = self.model.learn_from(context, targets, noised, given.eps)
