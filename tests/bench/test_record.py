@@ -1,3 +1,4 @@
+import itertools
 import json
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 from hostbot.bench.record import STRIDE, RecordConfig, _record_one, jobs, num_done, parts_of, record
 from hostbot.data.store import open_dataset
 from hostbot.sim.catalogue import split, task
+from hostbot.sim.drills import drill
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.layout import NoRoom
 from hostbot.types import BadInput
@@ -123,6 +125,37 @@ def test_a_sketch_is_told_in_the_words_of_the_thing_it_touches(name):
             )
             assert near.colour in words.lower()
     assert checked > 0
+
+
+def test_drills_show_one_scene_with_each_of_its_things_meant(tmp_path):
+    """Through files and back: four sketches of one picture, told apart by their words and by where the hand goes."""
+    config = RecordConfig(drills=True, sketch=True, episodes_per_task=8, first_seed=100, size=32, workers=2)
+    assert [config.in_scene_of(100 + job) - 100 for job in range(6)] == [0, 0, 0, 0, 4, 4]
+    list(record(tmp_path / "robot", "robot", config))
+    list(record(tmp_path / "human", "human", replace(config, sketch=False)))
+    robot, human = open_dataset(tmp_path / "robot"), open_dataset(tmp_path / "human")
+    assert (len(robot), len(human)) == (8, 8)
+    told = [robot.episode(k).instruction for k in range(8)]
+    assert all(words.startswith("Touch the ") for words in told)
+    assert sorted(told) == sorted(
+        drill(seed, which).instructions[0] for seed in (100, 104) for which in range(4)
+    )
+    first = [robot.frames(k, "third_person", [0])[0].astype(int) for k in range(8)]
+    scene = {
+        words: 100 if words in [drill(100, w).instructions[0] for w in range(4)] else 104 for words in told
+    }
+    apart = {True: [], False: []}
+    for a, b in itertools.combinations(range(8), 2):
+        apart[scene[told[a]] == scene[told[b]]].append(np.abs(first[a] - first[b]).mean())
+    assert max(apart[True]) < min(apart[False]), "the same picture but for what the codec leaves out"
+    said = [human.episode(k).instruction for k in range(8)]
+    assert sorted(said) == sorted(drill(100 + k, 100 + k).instructions[0] for k in range(8))
+
+
+def test_drills_are_no_tasks():
+    for wrong in ({"variants": 2}, {"families": ("press",)}, {"split": "novel"}):
+        with pytest.raises(BadInput, match="drills are no tasks"):
+            RecordConfig(drills=True, **wrong)
 
 
 def test_every_training_task_has_variants_that_fit_on_the_table():

@@ -116,6 +116,37 @@ def test_samples_that_share_a_window_lie_in_it(store):
         assert ((batch.p >= -1) & (batch.p <= 1)).all()
 
 
+def test_robots_are_exchanged_among_those_of_one_instruction(tmp_path):
+    """Any robot with any demonstration of its task, also where they were not planned together; p is the demo's."""
+    config = sample_config(states=1, demos=1)
+    bodies = sources(lengths=(20, 26, 31, 17, 22, 24), human=(40, 28, 33, 36))
+    made = make_store(tmp_path / "s", bodies, config, demo_body="human")
+    rows, takes = made.rows, made.takes
+    pool, drawn, anew = pool_of(made), set(), 0
+    for step in range(200):
+        batch = pool.draw(replace(EVERY, micro=4, shared=2, exchange=True), generator_for(0, step, 0))
+        for b, row in enumerate(batch.rows.tolist()):
+            assert torch.equal(batch.observation[b, :, 0], torch.from_numpy(np.array(made.clip[row, 0])))
+            assert torch.equal(batch.point[b], torch.from_numpy(rows.point[row]))
+            fits = []
+            for lead in np.flatnonzero(rows.text == rows.text[row]):
+                f0 = (int(rows.q[lead]) - float(batch.p[b] + 1) / 2 * COUPLE.window) / COUPLE.unit
+                first = int(takes.first[rows.take[lead]]) + round(f0)
+                window = torch.from_numpy(np.array(made.demo[first : first + COUPLE.latents]))
+                if abs(f0 - round(f0)) < 1e-4 and torch.equal(batch.demo[b // 2], window.transpose(0, 1)):
+                    fits.append(rows.take[lead])
+            assert fits
+            drawn.add(row)
+            anew += rows.take[row] not in fits
+    assert drawn == set(range(6))
+    assert anew > 50
+
+
+def test_robots_of_several_states_are_not_exchanged(store):
+    with pytest.raises(BadInput, match="--states 1"):
+        pool_of(store).draw(replace(EVERY, exchange=True), generator_for(0, 0, 0))
+
+
 def test_the_same_step_draws_the_same_and_another_draws_another(store):
     mixture = Mixture(pools=[pool_of(store)], weights=[1.0])
     config = replace(EVERY, demo_dropout=0.5, one_view=0.5)

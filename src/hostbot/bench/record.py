@@ -28,6 +28,7 @@ from hostbot.data.concat import concatenate
 from hostbot.data.write import DatasetWriter
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
+from hostbot.sim.drills import NAME, THINGS, drill
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
 from hostbot.sim.layout import NoRoom
@@ -61,8 +62,12 @@ class RecordConfig:
     """How far the robot strays from its way, in centimetres or so, before it puts it right."""
     sketch: bool = False
     """Robots at their decisive moments only, set there without physics."""
+    drills: bool = False
+    """Touch one of a table full of things, instead of tasks; robots have all that can be meant in one scene in turn."""
 
     def __post_init__(self) -> None:
+        if self.drills and (self.variants or self.families or self.split != "train"):
+            raise BadInput("drills are no tasks: they have no split, families or variants")
         if self.variants < 0:
             raise BadInput(f"variants are 0 or more, got {self.variants}")
         if not 0 <= self.stray <= 2:
@@ -74,6 +79,8 @@ class RecordConfig:
 
     def task_of(self, name: str, job: int, seed: int) -> Task:
         """The task of an episode: both bodies show the same variants, other first seeds show others."""
+        if self.drills:
+            return drill(seed, job)
         own = task(name)
         if not self.variants:
             return own
@@ -84,6 +91,8 @@ class RecordConfig:
 
     def in_scene_of(self, job: int) -> int:
         """The job whose scene a sketch is made in: a variant's double shares that of the one before it."""
+        if self.sketch and self.drills:
+            return job - job % THINGS
         return job - self._variant(job) % 2 if self.sketch and self.variants else job
 
 
@@ -100,7 +109,7 @@ class Note:
 
 def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
     """The (task, seed) of every episode of one part, all tasks early rather than task after task."""
-    names = split().names(config.split, config.families)
+    names = (NAME,) if config.drills else split().names(config.split, config.families)
     listed = [(name, config.first_seed + k) for k in range(config.episodes_per_task) for name in names]
     return listed[part :: config.workers]
 
@@ -171,15 +180,15 @@ def _record_one(
         one, instead = config.task_of(name, scene, used), None
         told = one.instructions[0]
         if scene != seed:
-            instead = exchanged(one)
-            told = config.task_of(name, seed, used).instructions[0]
+            other = config.task_of(name, seed, used)
+            instead, told = other if config.drills else exchanged(one), other.instructions[0]
         if scene != seed and instead is None:  # nothing there has a double
             used = seed + failures * STRIDE
             one = config.task_of(name, seed, used)
         try:
             rows, views, events, success = _episode(body, one, used, config, instead)
         except NoRoom:
-            if not config.variants:
+            if not config.variants and not config.drills:
                 raise
             continue  # these other things do not fit on the table
         room = True
@@ -258,15 +267,15 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
         shutil.rmtree(parts)
 
 
+_SINCE: dict[str, Any] = {"families": [], "variants": 0, "stray": 0.0, "sketch": False, "drills": False}
+"""What recordings begun before these settings were there were made with."""
+
+
 def _claim(root: Path, config: RecordConfig) -> None:
     """Write the configuration next to the parts, or refuse to go on with another one."""
     root.mkdir(parents=True, exist_ok=True)
     path = root / "record.json"
     now: dict[str, Any] = {**asdict(config), "families": list(config.families), "sha256": split().sha256}
-    if (
-        path.exists()
-        and {"families": [], "variants": 0, "stray": 0.0, "sketch": False, **json.loads(path.read_text())}
-        != now
-    ):
+    if path.exists() and _SINCE | json.loads(path.read_text()) != now:
         raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
     path.write_text(json.dumps(now, indent=1) + "\n")

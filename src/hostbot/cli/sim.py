@@ -150,7 +150,7 @@ class Record:
     families: tuple[str, ...] = ()
     """Only tasks of these families (hostbot sim list)."""
     episodes_per_task: int = 40
-    """Successful episodes of each task."""
+    """Successful episodes of each task; with --drills of all together."""
     embodiment: Literal["robot", "human", "both"] = "both"
     """Whose executions."""
     workers: int = 1
@@ -165,6 +165,8 @@ class Record:
     """How far the robot strays before it puts it right: 1 is centimetres, and hands that begin elsewhere."""
     sketch: bool = False
     """Robots at their decisive moments only, set there without physics: many scenes to learn matching from."""
+    drills: bool = False
+    """No tasks: one of a table full of things is touched, any of them in turn where robots are sketched."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
@@ -187,6 +189,7 @@ class Record:
             variants=self.variants,
             stray=self.stray,
             sketch=self.sketch,
+            drills=self.drills,
         )
         total = sum(len(jobs(config, part)) for part in range(config.workers))
         bodies: list[Literal["robot", "human"]] = (

@@ -142,10 +142,12 @@ class Match(Stored):
     """How often only one view of a demonstration is shown, of those that have more."""
     sight: tuple[str, ...] = ()
     """The robot's views that are looked at, by name, for fewer tokens; all if not said."""
+    exchange: bool = False
+    """Any robot with any demonstration of the same instruction; for samples made with --states 1, such as drills."""
 
     def run(self) -> None:
         """Train and export."""
-        draw = {"text_dropout": self.text_dropout, "one_view": self.one_view}
+        draw = {"text_dropout": self.text_dropout, "one_view": self.one_view, "exchange": self.exchange}
         learn(
             self,
             "match",

@@ -41,6 +41,9 @@ class DrawConfig:
     """How often a micro-batch that has a demonstration has no instruction."""
     one_view: float = 0.3
     """How often only one view of the demonstrations is shown (a phone's video has one)."""
+    exchange: bool = False
+    """Any robot with any demonstration that has the same instruction, whichever was planned with which: many more
+    pairs than rows. For stores with one state an episode, where all states of an instruction are at the same point."""
 
     def __post_init__(self) -> None:
         if self.micro < 1 or self.shared < 1 or self.micro % self.shared:
@@ -103,9 +106,17 @@ class Pool:
         self._span = int(rows.q.max()) + self.couple.window + 2
         self._keys = self._take * self._span + self._q
         self._groups = [
-            _Group(low, high, tuple(np.flatnonzero(takes.present[rows.take[low]]).tolist()), self._decision)
+            _Group(
+                low,
+                high,
+                tuple(np.flatnonzero(takes.present[rows.take[low]]).tolist()),
+                self._decision,
+                self._row_text,
+            )
             for low, high in _runs(np.packbits(takes.present, axis=1)[:, 0][rows.take])
         ]
+        states = np.unique(np.stack([rows.episode, rows.version, rows.frames[:, 0]]), axis=1)
+        self._single = states.shape[1] == np.unique(states[:2], axis=1).shape[1]
         self._sizes = torch.tensor([float(g.high - g.low) for g in self._groups])
 
     def __len__(self) -> int:
@@ -119,20 +130,24 @@ class Pool:
         has_text = not has_demo or coins[1] >= config.text_dropout
         view = int(torch.randint(len(group.views), (1,), generator=g))
         views = (group.views[view],) if coins[2] < config.one_view else group.views
-        rows, f0 = self._draw_rows(group, config, g)
-        return self._gather(rows, f0, views if has_demo else None, has_text, config)
+        rows, leads, f0 = self._draw_rows(group, config, g)
+        return self._gather(rows, leads, f0, views if has_demo else None, has_text, config)
 
     def _draw_rows(
         self, group: _Group, config: DrawConfig, g: torch.Generator
-    ) -> tuple[Int64[Tensor, " B"], Int64[Tensor, " B"]]:
+    ) -> tuple[Int64[Tensor, " B"], Int64[Tensor, " B"], Int64[Tensor, " B"]]:
+        """Rows that robots are taken of, rows that their demonstrations are taken of, and where windows begin."""
         windows = config.micro // config.shared
         low, high = (torch.full((windows,), end) for end in (group.low, group.high))
         anchor = self._pick(group, low, high, config, g)
         offset, loose = torch.rand(2, windows, generator=g)
         take, q = self._take[anchor], self._q[anchor]
         f0 = couple.draw_window(q, self._latents[take], offset, loose, self.couple)
+        if config.exchange:
+            leads = anchor.repeat_interleave(config.shared)
+            return self._alike(group, leads, g), leads, f0.repeat_interleave(config.shared)
         if config.shared == 1:
-            return anchor, f0
+            return anchor, anchor, f0
         # Rows are sorted by (take, q), so those inside one window are a run.
         keys = self._keys[group.low : group.high]
         at_end = f0 == self._latents[take] - self.couple.latents
@@ -144,7 +159,20 @@ class Pool:
         spread = [x.repeat_interleave(config.shared - 1) for x in (low, high)]
         others = self._pick(group, spread[0], spread[1], config, g).reshape(windows, -1)
         rows = torch.cat([anchor[:, None], others], dim=1).flatten()
-        return rows, f0.repeat_interleave(config.shared)
+        return rows, rows, f0.repeat_interleave(config.shared)
+
+    def _alike(self, group: _Group, rows: Int64[Tensor, " B"], g: torch.Generator) -> Int64[Tensor, " B"]:
+        """For each row any one of the same instruction."""
+        if not self._single:
+            raise BadInput(
+                f"{self.store.folder} has several states of an episode, which are not at the same point of a task: "
+                "make it with --states 1 to exchange its robots"
+            )
+        texts = self._row_text[rows]
+        first = torch.searchsorted(group.texts, texts)
+        count = torch.searchsorted(group.texts, texts, right=True) - first
+        where = torch.rand(len(rows), generator=g, dtype=torch.float64)
+        return group.by_text[first + (where * count).long()]
 
     def _pick(
         self,
@@ -167,6 +195,7 @@ class Pool:
     def _gather(
         self,
         rows: Int64[Tensor, " B"],
+        leads: Int64[Tensor, " B"],
         f0: Int64[Tensor, " B"],
         views: tuple[int, ...] | None,
         has_text: bool,
@@ -176,7 +205,7 @@ class Pool:
         clip = self._to_device(self._clip[at]).transpose(1, 2)
         demo = None
         if views is not None:
-            lead, start = rows[:: config.shared], f0[:: config.shared]
+            lead, start = leads[:: config.shared], f0[:: config.shared]
             places = (self._first[self._take[lead]] + start)[:, None] + torch.arange(self.couple.latents)
             demo = self._to_device(self._demo[places.to(self._demo.device)]).transpose(1, 2)
         text = self._to_device(self._text[self._row_text[rows].to(self._text.device)])
@@ -188,7 +217,7 @@ class Pool:
             proprio=self._to_device(self._state[at]),
             action=self._to_device(self._action[at]),
             text=text if has_text else torch.zeros_like(text),
-            p=self._to_device(2 * couple.progress(self._q[rows], f0, self.couple) - 1),
+            p=self._to_device(2 * couple.progress(self._q[leads], f0, self.couple) - 1),
             point=self._to_device(self._point[at]),
             seen=self._to_device(self._seen[at]),
             decision=self._to_device(self._decision[rows]),
@@ -204,9 +233,18 @@ class Pool:
 class _Group:
     """Rows whose demonstrations have the same views."""
 
-    def __init__(self, low: int, high: int, views: tuple[int, ...], decision: Bool[Tensor, " R"]) -> None:
+    def __init__(
+        self,
+        low: int,
+        high: int,
+        views: tuple[int, ...],
+        decision: Bool[Tensor, " R"],
+        text: Int64[Tensor, " R"],
+    ) -> None:
         self.low, self.high, self.views = low, high, views
         self.decisions = low + torch.nonzero(decision[low:high])[:, 0]
+        self.texts, order = torch.sort(text[low:high], stable=True)
+        self.by_text = low + order
 
 
 def _runs(values: np.ndarray) -> list[tuple[int, int]]:

@@ -124,6 +124,17 @@ class Lifted:
 
 
 @dataclass(frozen=True)
+class InHand:
+    """A hand touches a thing."""
+
+    item: str
+
+    def holds(self, world: World) -> bool:
+        """Any hand."""
+        return world.in_hand(self.item)
+
+
+@dataclass(frozen=True)
 class HeldBy:
     """A thing is held up by both hands at once."""
 

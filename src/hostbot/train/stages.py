@@ -150,8 +150,10 @@ class Policy(nn.Module):
     ) -> dict[str, Float32[Tensor, ""]]:
         """How well the next contact is pointed at, without anything else being computed."""
         sight = self.weights.sight
-        if sight is not None:
-            point, seen = point[:, list(sight)], seen[:, list(sight)]
+        if (
+            sight is not None
+        ):  # one by one: a list of numbers would be copied to the device, which no graph can hold
+            point, seen = (torch.stack([x[:, view] for view in sight], dim=1) for x in (point, seen))
         return point_loss(self.point, self.model.watch(context, sight), point, seen)
 
     def figures(self, given: Prepared) -> dict[str, Tensor]:
