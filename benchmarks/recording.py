@@ -1,6 +1,6 @@
 """What recording an episode takes, simulation, pictures and writing together, in one process.
 
-python benchmarks/recording.py                        # every twelfth training task, both bodies, and sketches
+python benchmarks/recording.py                        # every twelfth training task, both bodies, sketches and drills
 python benchmarks/recording.py --against OLD/src      # another checkout beside it, turn about, in one run
 """
 
@@ -28,12 +28,15 @@ kinds = {"robot": RecordConfig(), "human": RecordConfig()}
 if hasattr(RecordConfig, "sketch"):
     kinds["straying"] = RecordConfig(stray=1.0)
     kinds["sketch"] = RecordConfig(stray=1.0, sketch=True)
+if hasattr(RecordConfig, "drills"):
+    kinds["drill"] = kinds["human drill"] = RecordConfig(stray=1.0, sketch=True, drills=True)
 for kind, config in kinds.items():
-    body = "human" if kind == "human" else "robot"
+    body, drills = "human" if "human" in kind else "robot", "drill" in kind
+    wanted = [(name, 10_001 + drills * k) for k, name in enumerate(names)]
     with tempfile.TemporaryDirectory() as folder, _writer(Path(folder) / "part", body, config) as writer:
         _record_one(writer, 0, body, names[0], 10_000, config)
         begin = time.perf_counter()
-        frames = sum(_record_one(writer, 0, body, name, 10_001, config).frames for name in names)
+        frames = sum(_record_one(writer, 0, body, name, seed, config).frames for name, seed in wanted)
         taken = 1e3 * (time.perf_counter() - begin) / len(names)
     found[kind] = {"episodes": len(names), "frames": frames, "ms_an_episode": round(taken, 1)}
 print(json.dumps(found))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from hostbot.sim.catalogue import split, task
-from hostbot.sim.demonstrator import demonstrate
+from hostbot.sim.demonstrator import DemonstratorConfig, demonstrate
 from hostbot.sim.drills import THINGS, drill, kinds
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.layout import NoRoom
-from hostbot.sim.sketch import robot_sketch
+from hostbot.sim.sketch import human_sketch, robot_sketch
 
 BLIND = EnvConfig(views=())
 
@@ -78,3 +78,28 @@ def test_a_person_touches_it(kind):
             assert "contact" in [event.name for event in events]
             return
     raise AssertionError(f"nobody could touch a {kind}")
+
+
+def test_a_persons_sketch_is_the_way_of_a_whole_video_to_its_contact():
+    """The same first picture, contact at the same time, pictures hardly apart, and a moment after the contact."""
+    checked, config = 0, DemonstratorConfig(size=48)
+    for seed in range(8):
+        one = drill(seed, seed)
+        try:
+            sketch, events, success = human_sketch(one, seed, config)
+        except NoRoom:
+            continue
+        whole, all_events, done = demonstrate(one, seed, config)
+        if not done:
+            continue  # something was in the way
+        drawn, filmed = (video.views["third_person"].astype(int) for video in (sketch, whole))
+        contact = next(event.frame for event in events if event.name == "contact")
+        assert success
+        late = next(event.frame for event in all_events if event.name == "contact")
+        assert late == contact
+        assert contact + 4 <= len(drawn) <= contact + 13
+        assert np.array_equal(drawn[0], filmed[0])
+        moved = np.abs(filmed[late] - filmed[0]).mean()
+        assert np.abs(drawn[contact] - filmed[late]).mean() < 0.35 * moved
+        checked += 1
+    assert checked > 5

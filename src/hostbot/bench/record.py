@@ -32,7 +32,7 @@ from hostbot.sim.drills import NAME, THINGS, drill
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
 from hostbot.sim.layout import NoRoom
-from hostbot.sim.sketch import robot_sketch
+from hostbot.sim.sketch import human_sketch, robot_sketch
 from hostbot.sim.task import Task
 from hostbot.sim.variants import exchanged, varied
 from hostbot.types import BadInput, DataError, Event, Frames, bimanual
@@ -151,9 +151,8 @@ def _episode(
         path = made.trajectory
         rows = {"observation.state": path.state, "action": path.action}
         return rows, dict(path.views), path.events, made.success
-    demo, events, success = demonstrate(
-        one, seed, DemonstratorConfig(size=config.size, rate_hz=config.rate_hz)
-    )
+    made_by = human_sketch if config.sketch and config.drills else demonstrate
+    demo, events, success = made_by(one, seed, DemonstratorConfig(size=config.size, rate_hz=config.rate_hz))
     assert demo is not None
     return {}, dict(demo.views), [e for e in events if e.frame < len(demo)], success
 

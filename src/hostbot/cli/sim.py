@@ -164,7 +164,8 @@ class Record:
     stray: float = 0.0
     """How far the robot strays before it puts it right: 1 is centimetres, and hands that begin elsewhere."""
     sketch: bool = False
-    """Robots at their decisive moments only, set there without physics: many scenes to learn matching from."""
+    """Robots at their decisive moments only, set there without physics: many scenes to learn matching from.
+    With --drills also people, up to the contact."""
     drills: bool = False
     """No tasks: one of a table full of things is touched, any of them in turn where robots are sketched."""
     minutes: float = float("inf")
@@ -174,7 +175,7 @@ class Record:
 
     def run(self) -> None:
         """Record and report."""
-        if self.sketch and self.embodiment == "human":
+        if self.sketch and self.embodiment == "human" and not self.drills:
             raise BadInput("sketches are of robots; humans are recorded whole: leave --sketch out")
         until = time.monotonic() + 60 * self.minutes
         from hostbot.bench.record import RecordConfig, jobs, num_done, record

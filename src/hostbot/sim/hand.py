@@ -169,6 +169,13 @@ class Person:
             limb: [(model.actuator(f"{limb}_{f}").id, extra) for f, _, extra in FOLLOWERS]
             for limb in self.limbs
         }
+        self._bend = {
+            limb: [
+                (*(int(model.joint(f"{limb}_{finger}_{link}").qposadr[0]) for link in (1, 2)), extra)
+                for finger, extra in [(f, 0.0) for f in held] + [(f, extra) for f, _, extra in FOLLOWERS]
+            ]
+            for limb in self.limbs
+        }
         self.hand_geoms = {
             limb: frozenset(int(model.geom(f"{limb}_{f}_pad").id) for f in held) for limb in self.limbs
         }
@@ -210,6 +217,21 @@ class Person:
             self._turn[limb] = axis_angle(lift.rot @ self._from[limb].rot.T)
             self._set_fingers(data, limb, openings[limb])
 
+    def put(self, data: mujoco.MjData, vector: Float[np.ndarray, " 20"]) -> None:
+        """Be there at once, moving nothing on the way; forearms are drawn once positions are worked out."""
+        _, openings = unpack(vector)
+        for limb in self.limbs:
+            angle = spread(openings[limb])
+            for near, far, extra in self._bend[limb]:
+                data.qpos[near], data.qpos[far] = angle + extra, -angle - extra
+        self.command(data, vector)  # how deep the palm is depends on the fingers
+        self._from = dict(self._target)
+        self.ramp(data, 0.0)
+        for limb in self.limbs:
+            first, lead = self._free[limb], self._lead[limb]
+            data.qpos[first : first + 3] = data.mocap_pos[lead]
+            data.qpos[first + 3 : first + 7] = data.mocap_quat[lead]
+
     def ramp(self, data: mujoco.MjData, fraction: float) -> None:
         """Lead the palms and draw the forearms part of the way through the period."""
         for limb in self.limbs:
@@ -218,9 +240,10 @@ class Person:
             data.mocap_pos[self._lead[limb]] = a.pos + fraction * (b.pos - a.pos)
             data.mocap_quat[self._lead[limb]] = quat_of(rotate(axis, fraction * angle) @ a.rot)
         if fraction >= 1.0:
-            self._draw_forearms(data)
+            self.draw_forearms(data)
 
-    def _draw_forearms(self, data: mujoco.MjData) -> None:
+    def draw_forearms(self, data: mujoco.MjData) -> None:
+        """Forearms from where the wrists are towards the elbows."""
         for limb in self.limbs:
             wrist = data.site_xpos[self._wrist[limb]]
             elbow = np.array([-0.28, 0.26 if limb == "left" else -0.26, 0.30])

@@ -1,8 +1,9 @@
-"""A task at its decisive moments only, without the way between them: many scenes for little time.
+"""A task at its decisive moments only, or up to the first of them, without physics: many scenes for little time.
 
 To learn which thing is meant a model needs many scenes and few pictures of each. A sketch has the robot in its waiting
 pose or somewhere else, then at the first contact, then, where it carries something loose, where that is put down. Hands
-and what they carry are set there at once: nothing moves, nothing is judged, no action is worth learning.
+and what they carry are set there at once: nothing moves, nothing is judged, no action is worth learning. A person's
+sketch is a video of the way to the first contact, on which nothing but the hand moves.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from hostbot.sim.env import EnvConfig, SimEnv
+from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, Recording
+from hostbot.sim.env import EnvConfig, SimEnv, seeded
 from hostbot.sim.episode import RobotEpisode
+from hostbot.sim.hand import Person
 from hostbot.sim.pose import quat_of
 from hostbot.sim.robot import unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
-from hostbot.types import Event, Image, Trajectory
+from hostbot.types import PASSING, Demonstration, Event, Image, Trajectory
 
 MOMENTS = 2
 _NEAR = 0.005
 """Metres: a hand further off than this is not where it was to be put."""
+_STAY = (4, 13)
+"""Frames that a person's sketch goes on after the contact."""
 
 
 def robot_sketch(
@@ -78,6 +83,36 @@ def robot_sketch(
         events=tuple(events),
     )
     return RobotEpisode(task=task.name, seed=seed, trajectory=trajectory, success=bool(events))
+
+
+def human_sketch(
+    task: Task, seed: int, config: DemonstratorConfig | None = None
+) -> tuple[Demonstration, tuple[Event, ...], bool]:
+    """A person's way to the first contact and a moment there, its events, and whether there was a contact."""
+    take = Recording(task, seed, config)
+    world, actor = take.world, take.actor
+    body = world.body
+    assert isinstance(body, Person)
+    stay = int(seeded(task, seed, "sketch").integers(*_STAY))
+    frames: list[Image] = []
+    until = int(take.config.seconds * take.config.rate_hz)
+    while len(frames) < until:
+        frames.append(take.picture())
+        body.put(world.data, actor.act())
+        world.refresh()
+        body.draw_forearms(world.data)
+        mujoco.mj_kinematics(world.model, world.data)
+        made = [event.frame for event in actor.events if event.name not in PASSING]
+        until = min(until, made[0] + stay) if made else until
+    take.close()
+    events = tuple(event for event in actor.events if event.frame < len(frames))
+    video = Demonstration(
+        views={VIEW: np.stack(frames)},
+        fps=take.config.rate_hz,
+        instruction=take.instruction,
+        events=events,
+    )
+    return video, events, any(event.name not in PASSING for event in events)
 
 
 def _nearest(env: SimEnv, task: Task) -> str:
