@@ -86,6 +86,52 @@ def test_a_dataset_is_whole_before_it_is_finalized_and_the_same_after(tmp_path: 
     assert same(before, everything(open_dataset(tmp_path / "set")))
 
 
+def test_episodes_committed_together_are_the_same_dataset(tmp_path: Path) -> None:
+    """Seen in threes, the rest at the end; joined in between; the same files as one by one."""
+    episodes = make_episodes(2, LENGTHS[:8])
+    for name, together in (("one", 1), ("three", 3)):
+        with open_writer(tmp_path / name, batch=5, together=together) as writer:
+            for count, e in enumerate(episodes, start=1):
+                add(writer, e)
+                joined = 5 if count >= 5 else 0  # joining commits what was left
+                waiting = (count - joined) % together
+                assert len(open_dataset(tmp_path / name)) == count - waiting
+                assert writer.num_episodes == count
+    assert same(everything(open_dataset(tmp_path / "three")), everything(open_dataset(tmp_path / "one")), 8)
+
+
+def test_a_mistake_loses_none_of_those_that_wait_to_be_committed(tmp_path: Path) -> None:
+    episodes = make_episodes(2, LENGTHS[:5])
+    with open_writer(tmp_path / "set", together=4) as writer:
+        for number, e in enumerate(episodes):
+            with pytest.raises(RuntimeError, match="half-way"), writer.episode() as buffer:
+                views = {view: next(e.frames(view)) for view in VIEWS}
+                buffer.add({name: values[0] for name, values in e.rows.items()}, views, e.tasks[0])
+                raise RuntimeError("half-way")
+            assert writer.num_episodes == number
+            add(writer, e)
+    with open_writer(tmp_path / "other") as writer:
+        for e in episodes:
+            add(writer, e)
+    assert same(everything(open_dataset(tmp_path / "set")), everything(open_dataset(tmp_path / "other")), 8)
+
+
+def test_a_killed_writer_loses_only_those_that_wait_to_be_committed(tmp_path: Path) -> None:
+    episodes = make_episodes(2, LENGTHS[:5])
+    writer = open_writer(tmp_path / "set", together=3)
+    for e in episodes:
+        add(writer, e)
+    writer._lock.close()  # as the system does for a process that died
+    with open_writer(tmp_path / "set", resume=True, together=3) as again:
+        assert again.num_episodes == 3
+        for e in episodes[3:]:
+            add(again, e)
+    with open_writer(tmp_path / "other") as writer:
+        for e in episodes:
+            add(writer, e)
+    assert same(everything(open_dataset(tmp_path / "set")), everything(open_dataset(tmp_path / "other")), 8)
+
+
 def test_resume_continues_joined_and_unjoined(tmp_path: Path) -> None:
     episodes = make_episodes(3, (5, 9, 4, 6, 3, 8, 2))
     write_v3(tmp_path / "whole", episodes, VIEWS[:2])

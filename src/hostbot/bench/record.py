@@ -40,6 +40,8 @@ from hostbot.types import BadInput, DataError, Event, Frames, bimanual
 Body = Literal["robot", "human"]
 STRIDE = 1_000_003
 """Between the seeds of two tries at one episode."""
+_EPISODES, _SKETCHES = (1, 100), (16, 1000)
+"""How many are committed at once, and joined at once: a sketch takes less time than either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,7 @@ def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
 
 def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
     size = (config.size, config.size)
+    together, batch = _SKETCHES if config.sketch else _EPISODES
     if body == "human":
         return DatasetWriter(
             root,
@@ -125,6 +128,8 @@ def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
             robot_type="human",
             resume=True,
             durable=False,
+            together=together,
+            batch=batch,
         )
     robot = bimanual(config.rate_hz)
     return DatasetWriter(
@@ -136,6 +141,8 @@ def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
         robot_type="hostbot_sim",
         resume=True,
         durable=False,
+        together=together,
+        batch=batch,
     )
 
 

@@ -72,10 +72,21 @@ class Staging:
         settle(self.root, self.durable)
         self.manifest, self._added = manifest, {}
 
-    def discard(self) -> None:
-        """Forget what was prepared."""
-        self._added = {}
-        shutil.rmtree(self.folder, ignore_errors=True)
+    @property
+    def added(self) -> frozenset[str]:
+        """What is prepared so far."""
+        return frozenset(self._added)
+
+    def discard(self, but: frozenset[str] = frozenset()) -> None:
+        """Forget what was prepared, but for these."""
+        self._added = {relative: value for relative, value in self._added.items() if relative in but}
+        if not self._added:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for folder, _, names in os.walk(self.folder):
+            for path in (Path(folder, name) for name in names):
+                if path.relative_to(self.folder).as_posix() not in self._added:
+                    path.unlink()
 
 
 def settle(root: Path, durable: bool = True) -> None:

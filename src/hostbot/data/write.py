@@ -38,7 +38,8 @@ class DatasetWriter:
     ``features`` gives numeric features by width (``{"action": 20}``) or by ``FeatureSpec``; ``views`` gives
     cameras by name and (height, width), a short name becoming ``observation.images.<name>``. ``resume``
     continues a dataset written by hostbot; without it the folder must be new or empty. Without ``durable`` nothing is
-    flushed to disk: a kill still loses nothing, a power cut may; for what can be made again.
+    flushed to disk: a kill still loses nothing, a power cut may; for what can be made again. ``together`` episodes are
+    committed at once, which is faster where they are short: a kill then loses up to as many less one.
     """
 
     def __init__(
@@ -57,10 +58,12 @@ class DatasetWriter:
         data_file_mb: float = DATA_FILE_MB,
         video_file_mb: float = VIDEO_FILE_MB,
         durable: bool = True,
+        together: int = 1,
     ) -> None:
         if int(fps) != fps or not 0 < fps <= 1000:
             raise BadInput(f"LeRobot keeps fps as a whole number from 1 to 1000, got {fps}")
         self.root, self.batch, self._durable = Path(root), max(1, batch), durable
+        self._together, self._pending = max(1, together), 0
         self._kind = Kind(
             fps=int(fps),
             specs=feature_specs(features, views or {}, embodiment),
@@ -94,12 +97,12 @@ class DatasetWriter:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes committed so far."""
+        """Episodes written so far."""
         return self._state.num_episodes
 
     @property
     def num_frames(self) -> int:
-        """Frames committed so far."""
+        """Frames written so far."""
         return self._state.num_frames
 
     def add_episode(
@@ -109,7 +112,7 @@ class DatasetWriter:
         tasks: str | Sequence[str],
         events: Iterable[Event] = (),
     ) -> int:
-        """Write one episode and return its number; once this returns, a crash cannot lose it.
+        """Write one episode and return its number; once it is committed, a crash cannot lose it.
 
         ``rows`` holds every feature with N rows, ``views`` an iterable of N frames a camera, ``tasks`` the
         episode's task or one a frame.
@@ -141,27 +144,28 @@ class DatasetWriter:
 
     @contextmanager
     def episode(self) -> Iterator[EpisodeBuffer]:
-        """An episode written frame by frame; committed when the block ends, forgotten if it raises."""
+        """An episode written frame by frame; there when the block ends, forgotten if it raises."""
         if self._lock.closed:
             raise BadInput(f"the writer of {self.root} is finalized; open it again with resume=True")
         kind, target = self._kind, self._video_target
-        buffer = EpisodeBuffer(kind.specs, kind.fps, kind.encoder, target)
+        buffer, before = EpisodeBuffer(kind.specs, kind.fps, kind.encoder, target), self._staging.added
         try:
             yield buffer
             buffer.close()
             self._add(buffer)
         except BaseException:
             buffer.abort()
-            self._staging.discard()
+            self._staging.discard(but=before)
             raise
         if self.num_episodes - self._state.num_joined >= self.batch:
             self._join()
 
     def finalize(self) -> None:
-        """Join what is still in one-episode files and release the folder."""
+        """Commit what is not yet, join what is still in one-episode files and release the folder."""
         if self._lock.closed:
             return
         try:
+            self._settle()
             if self._state.num_joined < self.num_episodes:
                 self._join()
         finally:
@@ -179,7 +183,7 @@ class DatasetWriter:
         return self._staging.path(stream_path(key, self._state.slot(key)))
 
     def _add(self, buffer: EpisodeBuffer) -> None:
-        """Commit a finished episode: its files, then all metadata, as one."""
+        """Stage a finished episode; with its turn, commit: files, then all metadata, as one."""
         kind, state = self._kind, self._state
         tasks = dict(state.tasks)
         task_index = [tasks.setdefault(task, len(tasks)) for task in buffer.tasks]
@@ -195,10 +199,21 @@ class DatasetWriter:
         stage_table(self._staging, stream_path("meta", slots["meta"]), row)
         specs = {n: buffer.described(n) if s.dtype == "video" else s for n, s in kind.specs.items()}
         self._kind = replace(kind, specs=specs)
-        self._commit(state.plus(len(buffer), tasks, stats, buffer.events, slots))
+        self._state, self._pending = (
+            state.plus(len(buffer), tasks, stats, buffer.events, slots),
+            self._pending + 1,
+        )
+        if self._pending >= self._together:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Commit the episodes that are only staged."""
+        if self._pending:
+            self._commit(self._state)
 
     def _join(self) -> None:
         """Join the one-episode files into large ones, as one commit; their metadata move with them."""
+        self._settle()
         state, streams = self._state, ("data", *self._kind.video_keys)
         try:
             joiner = Joiner(self._staging, Files(self.root), state.tails, self._kind.fps, self._limits)
@@ -216,4 +231,4 @@ class DatasetWriter:
         except BaseException:
             self._lock.close()
             raise
-        self._state = state
+        self._state, self._pending = state, 0
