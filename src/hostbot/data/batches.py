@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -115,8 +116,6 @@ class Pool:
             )
             for low, high in _runs(np.packbits(takes.present, axis=1)[:, 0][rows.take])
         ]
-        states = np.unique(np.stack([rows.episode, rows.version, rows.frames[:, 0]]), axis=1)
-        self._single = states.shape[1] == np.unique(states[:2], axis=1).shape[1]
         self._sizes = torch.tensor([float(g.high - g.low) for g in self._groups])
 
     def __len__(self) -> int:
@@ -161,6 +160,13 @@ class Pool:
         rows = torch.cat([anchor[:, None], others], dim=1).flatten()
         return rows, rows, f0.repeat_interleave(config.shared)
 
+    @cached_property
+    def _single(self) -> bool:
+        """Whether no episode has states at different points."""
+        rows = self.store.rows
+        states = np.unique(np.stack([rows.episode, rows.version, rows.frames[:, 0]]), axis=1)
+        return bool(states.shape[1] == np.unique(states[:2], axis=1).shape[1])
+
     def _alike(self, group: _Group, rows: Int64[Tensor, " B"], g: torch.Generator) -> Int64[Tensor, " B"]:
         """For each row any one of the same instruction."""
         if not self._single:
@@ -169,10 +175,11 @@ class Pool:
                 "make it with --states 1 to exchange its robots"
             )
         texts = self._row_text[rows]
-        first = torch.searchsorted(group.texts, texts)
-        count = torch.searchsorted(group.texts, texts, right=True) - first
+        sorted_texts, by_text = group.by_text
+        first = torch.searchsorted(sorted_texts, texts)
+        count = torch.searchsorted(sorted_texts, texts, right=True) - first
         where = torch.rand(len(rows), generator=g, dtype=torch.float64)
-        return group.by_text[first + (where * count).long()]
+        return by_text[first + (where * count).long()]
 
     def _pick(
         self,
@@ -243,8 +250,13 @@ class _Group:
     ) -> None:
         self.low, self.high, self.views = low, high, views
         self.decisions = low + torch.nonzero(decision[low:high])[:, 0]
-        self.texts, order = torch.sort(text[low:high], stable=True)
-        self.by_text = low + order
+        self._text = text
+
+    @cached_property
+    def by_text(self) -> tuple[Int64[Tensor, " R"], Int64[Tensor, " R"]]:
+        """Instructions in order, and the rows they are of."""
+        texts, order = torch.sort(self._text[self.low : self.high], stable=True)
+        return texts, self.low + order
 
 
 def _runs(values: np.ndarray) -> list[tuple[int, int]]:
