@@ -110,9 +110,7 @@ def test_a_mistake_loses_none_of_those_that_wait_to_be_committed(tmp_path: Path)
                 raise RuntimeError("half-way")
             assert writer.num_episodes == number
             add(writer, e)
-    with open_writer(tmp_path / "other") as writer:
-        for e in episodes:
-            add(writer, e)
+    write_v3(tmp_path / "other", episodes)
     assert same(everything(open_dataset(tmp_path / "set")), everything(open_dataset(tmp_path / "other")), 8)
 
 
@@ -126,9 +124,7 @@ def test_a_killed_writer_loses_only_those_that_wait_to_be_committed(tmp_path: Pa
         assert again.num_episodes == 3
         for e in episodes[3:]:
             add(again, e)
-    with open_writer(tmp_path / "other") as writer:
-        for e in episodes:
-            add(writer, e)
+    write_v3(tmp_path / "other", episodes)
     assert same(everything(open_dataset(tmp_path / "set")), everything(open_dataset(tmp_path / "other")), 8)
 
 

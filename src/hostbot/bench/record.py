@@ -63,7 +63,7 @@ class RecordConfig:
     stray: float = 0.0
     """How far the robot strays from its way, in centimetres or so, before it puts it right."""
     sketch: bool = False
-    """Robots at their decisive moments only, set there without physics."""
+    """Robots at their decisive moments only, set there without physics; in drills people up to the contact, too."""
     drills: bool = False
     """Touch one of a table full of things, instead of tasks; robots have all that can be meant in one scene in turn."""
 
@@ -92,7 +92,7 @@ class RecordConfig:
         return 2 * self.first_seed + (job - self.first_seed) % self.variants
 
     def in_scene_of(self, job: int) -> int:
-        """The job whose scene a sketch is made in: a variant's double shares that of the one before it."""
+        """The job whose scene a sketch is made in: variants share one in twos, all things of a drill in fours."""
         if self.sketch and self.drills:
             return job - job % THINGS
         return job - self._variant(job) % 2 if self.sketch and self.variants else job

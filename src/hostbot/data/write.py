@@ -1,10 +1,10 @@
 """Write LeRobot v3.0 datasets that the real ``lerobot`` loads and a crash cannot spoil.
 
 Legend: N frames of an episode. Each episode is first its own data file and its own mp4 a camera, committed
-as one (``journal.py``) before ``add_episode`` returns. Every ``batch`` episodes, and at ``finalize``, these
-small files are joined by copying packets and row groups into files of up to 200 MB of video and 100 MB of
-rows. So a dataset is whole for every reader after every episode, nothing is encoded twice, and 2,000
-episodes do not leave 2,000 files.
+as one (``journal.py``) before ``add_episode`` returns, unless several are asked to be committed together.
+Every ``batch`` episodes, and at ``finalize``, these small files are joined by copying packets and row groups
+into files of up to 200 MB of video and 100 MB of rows. So a dataset is whole for every reader after every
+commit, nothing is encoded twice, and 2,000 episodes do not leave 2,000 files.
 
 An mp4 is also kept below 1,024 s: beyond that LeRobot's float32 seconds miss its own tolerance of 1e-4 s.
 """
@@ -112,7 +112,7 @@ class DatasetWriter:
         tasks: str | Sequence[str],
         events: Iterable[Event] = (),
     ) -> int:
-        """Write one episode and return its number; once it is committed, a crash cannot lose it.
+        """Write one episode and return its number; unless it waits for others (``together``), no crash can lose it.
 
         ``rows`` holds every feature with N rows, ``views`` an iterable of N frames a camera, ``tasks`` the
         episode's task or one a frame.
