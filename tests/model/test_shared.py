@@ -41,7 +41,7 @@ def test_watching_alone_gives_the_observation_of_the_whole_pass(shared, views):
     demo = None if shared is None else context.demo[::shared]
     context = replace(context, text=text, demo=demo, shared=shared or 1, views=views)
     found = []
-    for out in (model.watch(context), model(context, random_noised(model, 6)).observation):
+    for out in (model.watch(context).observation, model(context, random_noised(model, 6)).observation):
         model.zero_grad()
         (out * out).sum().backward()
         found.append((out, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
@@ -59,15 +59,17 @@ def test_watching_alone_gives_the_observation_of_the_whole_pass(shared, views):
 @pytest.mark.parametrize("sight", [(2,), (0, 2)])
 def test_watching_with_some_views_is_blind_to_the_others(sight):
     model, context = small_model(), random_context(4)
-    seen = model.watch(context, sight)
+    seen = model.watch(context, sight).observation
     grid = model.config.grid
     assert seen.shape[1] == len(sight) * grid.view_tokens
     for view in range(grid.num_views):
         changed = context.observation.clone()
         changed[..., view * grid.view_height : (view + 1) * grid.view_height, :] += 1
-        again = model.watch(replace(context, observation=changed), sight)
+        again = model.watch(replace(context, observation=changed), sight).observation
         assert torch.equal(again, seen) == (view not in sight)
-    assert torch.equal(model.watch(context, range(grid.num_views)), model.watch(context))
+    assert torch.equal(
+        model.watch(context, range(grid.num_views)).observation, model.watch(context).observation
+    )
 
 
 def test_a_view_watched_alone_stands_where_it_stands_among_all():
@@ -75,7 +77,10 @@ def test_a_view_watched_alone_stands_where_it_stands_among_all():
     model, context = small_model(), random_context(4)
     height = model.config.grid.view_height
     moved = context.observation.roll(height, dims=3)  # the first view's picture in the second's place
-    first, second = model.watch(context, (0,)), model.watch(replace(context, observation=moved), (1,))
+    first, second = (
+        model.watch(context, (0,)).observation,
+        model.watch(replace(context, observation=moved), (1,)).observation,
+    )
     assert first.shape == second.shape
     assert not torch.allclose(first, second, atol=1e-3)
 

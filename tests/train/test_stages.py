@@ -104,7 +104,7 @@ def test_matching_with_one_view_learns_from_that_view_alone(store):
         b for b in (stage.batch(s, 0) for s in range(20)) if b.demo is not None and b.seen[:, 2].any()
     )
     found = policy(batch, torch.Generator())
-    tokens = policy.model.watch(context_of(batch, 2), (2,))
+    tokens = policy.model.watch(context_of(batch, 2), (2,)).observation
     expected = point_loss(policy.point, tokens, batch.point[:, 2:], batch.seen[:, 2:])
     assert {n: found[n].item() for n in expected} == {n: v.item() for n, v in expected.items()}
     elsewhere, everywhere = batch.point.clone(), batch.seen.clone()

@@ -144,10 +144,19 @@ class Match(Stored):
     """The robot's views that are looked at, by name, for fewer tokens; all if not said."""
     exchange: bool = False
     """Any robot with any demonstration of the same instruction; for samples made with --states 1, such as drills."""
+    shift: int = 0
+    """Latents by which pictures are moved at most, across and down, so that they are not learned by heart."""
+    pair: float = 0.0
+    """How much it counts to find the place by comparing tokens halfway through the layers, too; 1 is as much."""
 
     def run(self) -> None:
         """Train and export."""
-        draw = {"text_dropout": self.text_dropout, "one_view": self.one_view, "exchange": self.exchange}
+        draw = {
+            "text_dropout": self.text_dropout,
+            "one_view": self.one_view,
+            "exchange": self.exchange,
+            "shift": self.shift,
+        }
         learn(
             self,
             "match",
@@ -157,6 +166,7 @@ class Match(Stored):
             vae=self.vae,
             draw=draw,
             sight=self.sight,
+            pair=self.pair,
         )
 
 

@@ -203,6 +203,7 @@ def learn(
     rank: int | None = None,
     draw: Mapping[str, Any] | None = None,
     sight: tuple[str, ...] = (),
+    pair: float = 0.0,
 ) -> None:
     """Train a policy's stage and tell."""
     from hostbot.presets import drawing, training, weighting
@@ -214,7 +215,7 @@ def learn(
         train = replace(train, optim=replace(train.optim, kind=verb.optimiser))
     if verb.source is None and verb.preset == "wan5b":
         raise BadInput("wan5b starts from Wan's weights: make them with `hostbot model init` and give --from")
-    losses = weighting(verb.preset, stage)
+    losses = replace(weighting(verb.preset, stage), pair=pair)
     if sight:
         losses = replace(losses, sight=_sight(sight, samples[0]))
     config = RunConfig(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -46,7 +46,14 @@ class DrawConfig:
     """Any robot with any demonstration that has the same instruction, whichever was planned with which: many more
     pairs than rows. For stores with one state an episode, where all states of an instruction are at the same point."""
 
+    shift: int = 0
+    """Latents by which what a robot sees, and apart from it what its demonstration shows, is moved at most, across and
+    down: pictures are not learned by heart as easily. The next contact is moved with it, actions are not; for
+    matching."""
+
     def __post_init__(self) -> None:
+        if self.shift < 0:
+            raise BadInput(f"pictures are moved by 0 latents or more, got {self.shift}")
         if self.micro < 1 or self.shared < 1 or self.micro % self.shared:
             raise BadInput(
                 f"a micro-batch of {self.micro} samples cannot be cut into windows of {self.shared}: give a multiple"
@@ -79,6 +86,22 @@ def generator_for(seed: int, step: int, micro: int, device: torch.device | str =
         raise BadInput(f"step {step} or micro-batch {micro} is out of range")
     mixed = np.random.SeedSequence([seed, step, micro]).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(mixed >> np.uint64(1)))
+
+
+def moved(
+    latents: Float[Tensor, "B C F H W"], by: Int64[Tensor, "B 2"], num_views: int
+) -> Float[Tensor, "B C F H W"]:
+    """Every view moved across and down; what comes in at an edge is what was last there."""
+    views = latents.unflatten(3, (num_views, -1))
+    height, width = views.shape[4:]
+    rows, columns = (
+        (torch.arange(side, device=by.device) - by[:, k : k + 1]).clamp(0, side - 1)
+        for k, side in ((1, height), (0, width))
+    )
+    places = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
+    flat = views.flatten(4)
+    out: Tensor = flat.gather(4, places[:, None, None, None].expand(flat.shape))
+    return out.unflatten(4, (height, width)).flatten(3, 4)
 
 
 class Pool:
@@ -130,7 +153,28 @@ class Pool:
         view = int(torch.randint(len(group.views), (1,), generator=g))
         views = (group.views[view],) if coins[2] < config.one_view else group.views
         rows, leads, f0 = self._draw_rows(group, config, g)
-        return self._gather(rows, leads, f0, views if has_demo else None, has_text, config)
+        batch = self._gather(rows, leads, f0, views if has_demo else None, has_text, config)
+        return self._moved(batch, config.shift, g) if config.shift else batch
+
+    def _moved(self, batch: Batch, most: int, g: torch.Generator) -> Batch:
+        """A batch whose pictures are a little elsewhere, and what is pointed at with them."""
+        num_views, (height, width) = batch.point.shape[1], batch.observation.shape[3:]
+        own, theirs = (
+            self._to_device(torch.randint(-most, most + 1, (count, 2), generator=g))
+            for count in (len(batch.point), 0 if batch.demo is None else len(batch.demo))
+        )
+        sides = torch.stack(
+            [torch.full_like(own[:, 0], side) for side in (width, height // num_views)], dim=1
+        )
+        point = batch.point + (own / sides)[:, None]
+        return replace(
+            batch,
+            observation=moved(batch.observation, own, num_views),
+            future=moved(batch.future, own, num_views),
+            demo=None if batch.demo is None else moved(batch.demo, theirs, num_views),
+            point=point,
+            seen=batch.seen & (point >= 0).all(-1) & (point < 1).all(-1),
+        )
 
     def _draw_rows(
         self, group: _Group, config: DrawConfig, g: torch.Generator

@@ -1,7 +1,7 @@
 """The HOST model: one pass for training, eq:sequence, with the three flow-matching losses.
 
-Legend: B batch, C latent channels, F latent frames, H W latents, V views, S tokens, A actions a chunk,
-a action width, s state width, L text tokens, t text width.
+Legend: B batch, W demonstrations, C latent channels, F latent frames, H W latents, V views, S tokens,
+A actions a chunk, a action width, s state width, L text tokens, t text width.
 Localisation values are in [-1, 1] here: ``2 p_t - 1``.
 """
 
@@ -129,6 +129,15 @@ class Losses:
     act: Float32[Tensor, ""]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """Tokens of what a robot sees with a demonstration, and both after half of the layers."""
+
+    observation: Float32[Tensor, "B S w"]
+    halfway: Float32[Tensor, "B S w"]
+    demo_halfway: Float32[Tensor, "W S2 w"] | None
+
+
 class HostModel(nn.Module):
     """Both experts, the localisation codec and M_s; ``forward`` is the training pass."""
 
@@ -246,8 +255,8 @@ class HostModel(nn.Module):
             observation=rows[:, plan.num_demo : end],
         )
 
-    def watch(self, context: Context, sight: Sequence[int] | None = None) -> Float32[Tensor, "B S w"]:
-        """The observation's last tokens, as ``forward`` gives them: nothing that is predicted can change them.
+    def watch(self, context: Context, sight: Sequence[int] | None = None) -> Watched:
+        """The observation's tokens, as ``forward`` gives them: nothing that is predicted can change them.
 
         With ``sight`` only some of the robot's views are looked at, as if there were no others.
         """
@@ -268,8 +277,10 @@ class HostModel(nn.Module):
             demo=stream,
             shared=context.shared,
         )
-        seen: Float32[Tensor, "B S w"] = self._layers((demo, tokens), plan)[1]
-        return seen
+        half = self.config.video.num_layers // 2
+        halfway = self._layers((demo, tokens), plan, slice(half))
+        last = self._layers(halfway, plan, slice(half, None))
+        return Watched(observation=last[1], halfway=halfway[1], demo_halfway=halfway[0])
 
     def _check_shares(self, context: Context, batch: int) -> None:
         assert context.demo is not None
@@ -279,9 +290,11 @@ class HostModel(nn.Module):
                 f"{context.shared} each with the same views"
             )
 
-    def _layers(self, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan) -> Any:
-        """All layers, recomputed in the backward pass where memory is to be spared."""
-        for index in range(self.config.video.num_layers):
+    def _layers(
+        self, tokens: Any, plan: JointPlan | SharedPlan | WatchPlan, which: slice = slice(None)
+    ) -> Any:
+        """All layers or some, recomputed in the backward pass where memory is to be spared."""
+        for index in range(self.config.video.num_layers)[which]:
             layer = (self.video.layer(index), self.action.layer(index))
             last = index == self.config.video.num_layers - 1
             if self.checkpointing and torch.is_grad_enabled():

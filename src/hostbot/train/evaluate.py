@@ -28,6 +28,10 @@ _STEP = 1 << 30
 """Held-out batches are drawn as if of this step: the same at every validation."""
 
 
+_BATCHES = 4
+"""Held-out batches that pointing is told of: hits in a hundred scenes would say too little."""
+
+
 @torch.no_grad()
 def pointing(policy: Policy, batch: Batch) -> dict[str, float]:
     """Hits with each sample's own demonstration and with that of another sample; by the video alone, too."""
@@ -39,7 +43,8 @@ def pointing(policy: Policy, batch: Batch) -> dict[str, float]:
             shown = replace(batch, demo=demo, text=text)
             figures = policy.pointing(context_of(shown, policy.shared), batch.point, batch.seen)
             suffix = name if told else f"{name}_untold"
-            found |= {f"{n}{suffix}": float(figures[n]) for n in ("point", "point_hit", "point_error")}
+            told_of = ("point", "point_hit", "point_error", "pair_hit")
+            found |= {f"{n}{suffix}": float(figures[n]) for n in told_of if n in figures}
     return found
 
 
@@ -98,14 +103,15 @@ def validator(
     cascade: CascadeConfig | None = None,
     picture: Callable[[str, int, np.ndarray], None] = lambda name, step, image: None,
 ) -> Callable[[int], Mapping[str, float]]:
-    """What to call at a validation: figures of one fixed batch, and a picture where there is a VAE."""
-    fixed = replace(draw, demo_dropout=0.0, one_view=0.0, text_dropout=0.0, exchange=False)
+    """What to call at a validation: figures of fixed batches, and a picture where there is a VAE."""
+    fixed = replace(draw, demo_dropout=0.0, one_view=0.0, text_dropout=0.0, exchange=False, shift=0)
     steps = cascade or CascadeConfig(graphs=False)
 
     def check(step: int) -> Mapping[str, float]:
-        batch = samples.draw(fixed, seed, _STEP, 0)
+        batches = [samples.draw(fixed, seed, _STEP, micro) for micro in range(_BATCHES)]
         was = policy.training
-        found = pointing(policy, batch)
+        each = [pointing(policy, batch) for batch in batches]
+        found, batch = {name: float(np.mean([one[name] for one in each])) for name in each[0]}, batches[0]
         if policy.weights.flow == 0:  # nothing of the cascade is learned
             policy.train(was)
             return found

@@ -136,11 +136,12 @@ def _sizes(config: HostConfig) -> tuple[object, ...]:
 
 
 def load_head(source: Path, head: PointHead) -> bool:
-    """The auxiliary head of the stage before, where it left one of this size."""
+    """The auxiliary head of the stage before, where it left one of this size; a part it had not begins anew."""
     for path in (source / POLICY / POINT, source / POINT, source.parent / POINT):
         if path.is_file():
-            found = load_file(path)
-            if {n: t.shape for n, t in found.items()} == {n: t.shape for n, t in head.state_dict().items()}:
-                head.load_state_dict(found)
+            found, wanted = load_file(path), head.state_dict()
+            known = {n: t for n, t in found.items() if n in wanted and wanted[n].shape == t.shape}
+            if all(name in known for name in wanted if name.startswith("out.")):
+                head.load_state_dict(known, strict=False)
                 return True
     return False

@@ -5,7 +5,8 @@ invert dynamics, but not which object of its own scene the demonstrated one is. 
 contact teaches that, from the robot's trajectory and its cameras' calibration alone. ``hostbot train match`` learns it
 first; afterwards it stays as an auxiliary loss. It has no part in what the model computes in use.
 
-Legend: B samples, G samples a window, V views, S tokens of a frame, w width, k cells along a token's side.
+Legend: B samples, G samples a window, W = B / G windows, V views, S tokens of a frame, S2 of a window, w width,
+h means a demonstration is summed up by, d their width, k cells along a token's side.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 
 from hostbot.data.batches import Batch, DrawConfig, Mixture
-from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity
+from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity, Watched
 from hostbot.model.layers import Linear, layer_norm
 from hostbot.model.tokens import GridConfig
 from hostbot.types import BadInput
@@ -34,21 +35,53 @@ class LossWeights:
 
     flow: float = 1.0
     point: float = 0.0
+    pair: float = 0.0
+    """Of finding the place by comparing tokens halfway through, beside pointing at it in the end; matching only."""
     sight: tuple[int, ...] | None = None
     """The robot's views that are looked at where pointing alone counts; ``None``: all."""
 
     def __post_init__(self) -> None:
         if self.sight is not None and self.flow:
             raise BadInput("only matching can look at some of the robot's views: the rest needs all of them")
+        if self.pair and self.flow:
+            raise BadInput("tokens are compared in matching alone")
+
+
+class PairHead(nn.Module):
+    """Which of the robot's tokens is most like what the demonstration is about.
+
+    A demonstration is summed up by a few weighted means of its tokens and compared with each of the robot's: two steps,
+    what is meant and where it is, that a network otherwise has to find at once before either is of any use.
+    """
+
+    def __init__(self, width: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.look, self.wanted, self.own = Linear(width, heads), Linear(width, width), Linear(width, width)
+
+    def forward(
+        self, demo: Float32[Tensor, "W S2 w"], tokens: Float32[Tensor, "B S w"]
+    ) -> Float32[Tensor, "B S"]:
+        """How alike each token is, as logits."""
+        demo, tokens = layer_norm(demo, 1e-6), layer_norm(tokens, 1e-6)
+        weight = self.look.in_float32(demo).softmax(dim=1)
+        wanted = torch.einsum("wsh,wshd->whd", weight, self._split(self.wanted.in_float32(demo)))
+        wanted = wanted.repeat_interleave(len(tokens) // len(demo), dim=0)
+        own = self._split(self.own.in_float32(tokens))
+        return torch.einsum("bshd,bhd->bs", own, wanted) / own.shape[-1] ** 0.5
+
+    def _split(self, x: Float32[Tensor, "B S w"]) -> Float32[Tensor, "B S h d"]:
+        return x.unflatten(-1, (self.heads, -1))
 
 
 class PointHead(nn.Module):
     """Where in each of the robot's views the next contact will be: a distribution over a fine grid of cells."""
 
-    def __init__(self, grid: GridConfig, width: int, cells: int = 4) -> None:
+    def __init__(self, grid: GridConfig, width: int, cells: int = 4, pair: bool = False) -> None:
         super().__init__()
         self.grid, self.cells = grid, cells
         self.out = Linear(width, cells**2)
+        self.pair = PairHead(width) if pair else None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -65,14 +98,22 @@ class PointHead(nn.Module):
 
     def cell_of(self, point: Float32[Tensor, "B V 2"]) -> Int64[Tensor, "B V"]:
         """The cell a point (across, down) lies in."""
+        return _place(point, *self.size)
+
+    def token_of(self, point: Float32[Tensor, "B V 2"]) -> Int64[Tensor, "B V"]:
+        """The token of a view that a point lies in."""
         rows, columns = self.size
-        across, down = (point[..., 0] * columns).long(), (point[..., 1] * rows).long()
-        return down.clamp(0, rows - 1) * columns + across.clamp(0, columns - 1)
+        return _place(point, rows // self.cells, columns // self.cells)
 
     def centre_of(self, cell: Int64[Tensor, "*B"]) -> Float32[Tensor, "*B 2"]:
         """The middle of a cell."""
         rows, columns = self.size
         return torch.stack([(cell % columns + 0.5) / columns, (cell // columns + 0.5) / rows], dim=-1)
+
+
+def _place(point: Float32[Tensor, "B V 2"], rows: int, columns: int) -> Int64[Tensor, "B V"]:
+    across, down = (point[..., 0] * columns).long(), (point[..., 1] * rows).long()
+    return down.clamp(0, rows - 1) * columns + across.clamp(0, columns - 1)
 
 
 def point_loss(
@@ -92,6 +133,20 @@ def point_loss(
         near = (apart <= _NEAR).all(-1)
         hit = (near.float().flatten() * share).sum()
     return {"point": (losses * share).sum(), "point_error": error, "point_hit": hit}
+
+
+def pair_loss(
+    head: PointHead, watched: Watched, point: Float32[Tensor, "B V 2"], seen: Bool[Tensor, "B V"]
+) -> dict[str, Float32[Tensor, ""]]:
+    """Cross-entropy of the token the point lies in, and how often that is the most alike."""
+    assert head.pair is not None
+    assert watched.demo_halfway is not None
+    logits = head.pair(watched.demo_halfway, watched.halfway).unflatten(1, (seen.shape[1], -1))
+    token = head.token_of(point)
+    losses = F.cross_entropy(logits.flatten(0, 1), token.flatten(), reduction="none")
+    share = seen.flatten().float() / seen.sum().clamp(min=1)
+    hit = ((logits.argmax(-1) == token).float().flatten() * share).sum()
+    return {"pair": (losses * share).sum(), "pair_hit": hit.detach()}
 
 
 def context_of(batch: Batch, shared: int) -> Context:
@@ -129,7 +184,7 @@ class Policy(nn.Module):
     def __init__(self, model: HostModel, weights: LossWeights, shared: int = 1, cells: int = 4) -> None:
         super().__init__()
         self.model, self.weights, self.shared = model, weights, shared
-        self.point = PointHead(model.config.grid, model.config.video.dim, cells)
+        self.point = PointHead(model.config.grid, model.config.video.dim, cells, pair=weights.pair > 0)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """Losses and errors of a micro-batch; where pointing alone counts, nothing else is computed."""
@@ -154,7 +209,11 @@ class Policy(nn.Module):
             sight is not None
         ):  # one by one: a list of numbers would be copied to the device, which no graph can hold
             point, seen = (torch.stack([x[:, view] for view in sight], dim=1) for x in (point, seen))
-        return point_loss(self.point, self.model.watch(context, sight), point, seen)
+        watched = self.model.watch(context, sight)
+        figures = point_loss(self.point, watched.observation, point, seen)
+        if self.weights.pair and context.demo is not None:
+            figures |= pair_loss(self.point, watched, point, seen)
+        return figures
 
     def figures(self, given: Prepared) -> dict[str, Tensor]:
         """What is learned and told of a batch, as one run of kernels: nothing here waits for the device."""
@@ -163,6 +222,8 @@ class Policy(nn.Module):
         if targets is None or noised is None or given.eps is None:
             figures = self.pointing(context, given.point, given.seen)
             total = self.weights.point * figures["point"]
+            if "pair" in figures:
+                total = total + self.weights.pair * figures["pair"]
             return {"total": total, "with_demo": with_demo} | {n: v.detach() for n, v in figures.items()}
         losses, velocity = self.model.learn_from(context, targets, noised, given.eps)
         figures = point_loss(self.point, velocity.observation, given.point, given.seen)
