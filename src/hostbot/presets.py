@@ -133,6 +133,15 @@ def drawing(name: str, stage: Stage, micro: int) -> DrawConfig:
     return DrawConfig(micro=micro, decisions=0.5 if name == "tiny" else 0.0)
 
 
+def drilling(micro: int, shared: int) -> tuple[DrawConfig, LossWeights]:
+    """How drills are drawn and what counts in them: what made a small model watch the video."""
+    draw = DrawConfig(
+        micro=micro, shared=shared, decisions=1.0, demo_dropout=0.0, text_dropout=0.7, one_view=0.0, exchange=True,
+        shift=3,
+    )  # fmt: skip
+    return draw, LossWeights(flow=0.0, point=1.0, pair=1.0)
+
+
 def weighting(name: str, stage: Stage) -> LossWeights:
     """What counts in a stage: the paper's losses, and pointing for a model that starts from nothing."""
     if stage == "match":

@@ -116,6 +116,37 @@ def test_samples_that_share_a_window_lie_in_it(store):
         assert ((batch.p >= -1) & (batch.p <= 1)).all()
 
 
+def test_pictures_are_moved_with_what_is_pointed_at(store):
+    """Each latent is where it says it is from, edges are drawn out, and the point goes along."""
+    pool = pool_of(store)
+    config, num_views = replace(EVERY, micro=8, shared=2, shift=1), store.rows.point.shape[1]
+    seen_shifts, gone = set(), 0
+    for step in range(40):
+        plain = pool.draw(replace(config, shift=0), generator_for(0, step, 0))
+        batch = pool.draw(config, generator_for(0, step, 0))
+        height, width = plain.observation.shape[3] // num_views, plain.observation.shape[4]
+        for b in range(len(plain.point)):
+            by = ((batch.point - plain.point)[b, 0] * torch.tensor([width, height])).round().int().tolist()
+            seen_shifts.add(tuple(by))
+            for v in range(num_views):
+                before, after = (
+                    x.observation[b, :, 0, v * height : (v + 1) * height] for x in (plain, batch)
+                )
+                for y in range(height):
+                    for x in range(width):
+                        from_y, from_x = min(max(y - by[1], 0), height - 1), min(max(x - by[0], 0), width - 1)
+                        assert torch.equal(after[:, y, x], before[:, from_y, from_x])
+            inside = ((batch.point[b] >= 0) & (batch.point[b] < 1)).all(-1)
+            assert torch.equal(batch.seen[b], plain.seen[b] & inside)
+            gone += int((plain.seen[b] & ~inside).sum())
+        if plain.demo is not None:
+            assert batch.demo.shape == plain.demo.shape
+        assert torch.equal(batch.action, plain.action)
+    assert seen_shifts == {(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)}
+    with pytest.raises(BadInput, match="0 latents or more"):
+        replace(config, shift=-1)
+
+
 def test_robots_are_exchanged_among_those_of_one_instruction(tmp_path):
     """Any robot with any demonstration of its task, also where they were not planned together; p is the demo's."""
     config = sample_config(states=1, demos=1)

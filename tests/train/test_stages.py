@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from hostbot.model import checkpoint as model_checkpoint
 from hostbot.model.host import HostModel
@@ -12,12 +13,15 @@ from hostbot.model.tokens import GridConfig, patchify
 from hostbot.train.evaluate import pointing
 from hostbot.train.export import export, load_head, load_model
 from hostbot.train.lora import LoraConfig, LowRank, adapt, merged
-from hostbot.train.stages import LossWeights, PointHead, Policy, context_of, point_loss
+from hostbot.train.stages import Drills, LossWeights, PairHead, PointHead, Policy, context_of, point_loss
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
 from tests.train import toy
 
 GRID = GridConfig(latent_channels=1, num_views=2, view_height=4, view_width=6, patch=2, demo_latents=2)
+
+FINE = replace(toy.MODEL, grid=replace(toy.MODEL.grid, view_height=2, view_width=2))
+"""Several tokens a view."""
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,84 @@ def test_matching_with_one_view_learns_from_that_view_alone(store):
     assert pointing(policy, batch)["point"] == pytest.approx(expected["point"].item())
     with pytest.raises(BadInput, match="only matching"):
         LossWeights(flow=1.0, sight=(1,))
+
+
+def test_pairing_compares_what_a_demonstration_is_about_with_every_token():
+    """By loops over heads and tokens, from the same weights."""
+    head, g = PairHead(8, heads=2), torch.Generator().manual_seed(0)
+    demo, tokens = torch.randn(2, 5, 8, generator=g), torch.randn(4, 3, 8, generator=g)
+    with torch.no_grad():
+        found = head(demo, tokens)
+    norm = torch.nn.functional.layer_norm
+    for b in range(4):
+        d, own = norm(demo[b // 2], (8,), eps=1e-6), norm(tokens[b], (8,), eps=1e-6)
+        for s in range(3):
+            total = 0.0
+            for h in range(2):
+                weight = head.look(d)[:, h].softmax(0)
+                wanted = sum(weight[k] * head.wanted(d)[k, 4 * h : 4 * h + 4] for k in range(5))
+                total += (wanted @ head.own(own)[s, 4 * h : 4 * h + 4]).item() / 2
+            assert found[b, s].item() == pytest.approx(total, abs=1e-4)
+
+
+def test_pairing_counts_the_token_the_point_lies_in(store):
+    stage = toy.make_stage(store.folder, model=FINE)
+    weights = LossWeights(flow=0.0, point=1.0, pair=2.0, sight=(2,))
+    policy = Policy(stage.module.model, weights, shared=2, cells=2)
+    batch = next(
+        b for b in (stage.batch(s, 0) for s in range(20)) if b.demo is not None and b.seen[:, 2].any()
+    )
+    g = torch.Generator().manual_seed(0)
+    seen, shown = (torch.randn(n, 2, f, 6, 2, generator=g) for n, f in ((4, 1), (2, 4)))
+    batch = replace(batch, observation=seen, demo=shown)
+    found = policy(batch, torch.Generator())
+    watched = policy.model.watch(context_of(batch, 2), (2,))
+    logits = policy.point.pair(watched.demo_halfway, watched.halfway).log_softmax(-1)
+    token = policy.point.token_of(batch.point)[:, 2]
+    losses = [-logits[b, token[b]].item() for b in range(len(token)) if batch.seen[b, 2]]
+    assert found["pair"].item() == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found["total"].item() == pytest.approx(found["point"].item() + 2 * found["pair"].item(), rel=1e-5)
+    found["total"].backward()
+    assert policy.point.pair.look.weight.grad.abs().sum() > 0
+    with pytest.raises(BadInput, match="pointing alone"):
+        LossWeights(flow=1.0, pair=1.0)
+
+
+def test_a_head_that_had_no_pairing_is_gone_on_from(store, tmp_path):
+    before = PointHead(GRID, 8, cells=2)
+    save_file(before.state_dict(), tmp_path / "point.safetensors")
+    head = PointHead(GRID, 8, cells=2, pair=True)
+    assert load_head(tmp_path, head)
+    assert torch.equal(head.out.weight, before.out.weight)
+    assert not load_head(tmp_path, PointHead(GRID, 8, cells=4))
+
+
+def test_some_steps_are_drills_from_which_pointing_alone_is_learned(store):
+    plain = toy.make_stage(store.folder)
+    drill_weights = LossWeights(flow=0.0, point=1.0, pair=1.0, sight=(2,))
+    policy = Policy(
+        plain.module.model, LossWeights(flow=1.0, point=0.5), shared=2, cells=2, drills=drill_weights
+    )
+    drills = Drills(samples=plain.samples, draw=replace(plain.draw, demo_dropout=0.0), share=0.3)
+    stage = replace(plain, module=policy, drills=drills)
+    are = [stage.batch(step, 0).drill for step in range(200)]
+    assert are == [drills.has(stage.seed, step) for step in range(200)]
+    assert 0.2 < sum(are) / 200 < 0.4
+    step = next(k for k in range(200) if are[k] and stage.batch(k, 0).seen[:, 2].any())
+    assert all(stage.batch(step, micro).drill for micro in range(3))
+    policy(stage.batch(step, 0), torch.Generator())["total"].backward()
+    assert policy.model.action.action_out.weight.grad is None
+    assert policy.point.out.weight.grad.abs().sum() > 0
+    found = policy(stage.batch(step, 0), torch.Generator())
+    assert set(found) == {"total"} | {
+        f"drill_{n}" for n in ("point", "point_error", "point_hit", "pair", "pair_hit")
+    }
+    other = are.index(False)
+    same = [s.module(s.batch(other, 0), torch.Generator().manual_seed(0)) for s in (stage, plain)]
+    assert same[0]["loc"] == same[1]["loc"]  # the rest is learned as ever
+    assert "drill_pair" in stage.summary({"total": 1.0, "drill_pair": 2.0})
+    with pytest.raises(BadInput, match="only pointing"):
+        Policy(plain.module.model, LossWeights(), drills=LossWeights(flow=1.0))
 
 
 def test_a_low_rank_change_begins_at_nothing_and_merges_into_plain_weights(store):

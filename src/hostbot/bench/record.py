@@ -65,7 +65,8 @@ class RecordConfig:
     sketch: bool = False
     """Robots at their decisive moments only, set there without physics; in drills people up to the contact, too."""
     drills: bool = False
-    """Touch one of a table full of things, instead of tasks; robots have all that can be meant in one scene in turn."""
+    """Touch one of a table full of things or bring something to it, instead of tasks; sketched robots have all that
+    can be meant in one scene in turn."""
 
     def __post_init__(self) -> None:
         if self.drills and (self.variants or self.families or self.split != "train"):
@@ -82,7 +83,7 @@ class RecordConfig:
     def task_of(self, name: str, job: int, seed: int) -> Task:
         """The task of an episode: both bodies show the same variants, other first seeds show others."""
         if self.drills:
-            return drill(seed, job)
+            return drill(seed, job, begun=self.sketch)
         own = task(name)
         if not self.variants:
             return own

@@ -184,6 +184,10 @@ class Policy(Stored):
     """How often only one view of a demonstration is shown, of those that have more."""
     decisions: Annotated[float | None, arg(metavar="SHARE")] = None
     """Share of samples drawn from decision points."""
+    drills: tuple[Path, ...] = ()
+    """Stores of sketched drills from which pointing alone is learned, so that it is not forgotten."""
+    drill_share: float = 0.25
+    """Share of steps that are drills, where there are any."""
 
     def run(self) -> None:
         """Train and export."""
@@ -203,6 +207,8 @@ class Policy(Stored):
             validation=self.validation,
             vae=self.vae,
             draw=draw,
+            drills=self.drills,
+            drill_share=self.drill_share,
         )
 
 

@@ -21,7 +21,7 @@ from hostbot.types import BadInput
 
 if TYPE_CHECKING:
     from hostbot.train.contract import Hooks, Outcome
-    from hostbot.train.runs import RunOptions
+    from hostbot.train.runs import DrillConfig, RunOptions
 
 ModeName = Literal["single", "ddp", "fsdp", "hsdp"]
 
@@ -192,6 +192,22 @@ def _sight(names: tuple[str, ...], samples: Path) -> tuple[int, ...]:
     return tuple(sorted({views.index(name) for name in names}))
 
 
+def _drills(micro: int, shared: int, drills: tuple[Path, ...], share: float) -> DrillConfig | None:
+    """Drills with the settings they were first learned with, looked at in the view that people's videos have."""
+    from hostbot.presets import drilling
+    from hostbot.train.runs import DrillConfig
+
+    if not drills:
+        return None
+    if not 0 < share < 1:
+        raise BadInput(f"drills are a share of the steps between 0 and 1, got {share:g}")
+    draw, weights = drilling(micro, shared)
+    return DrillConfig(
+        samples=tuple(str(path.resolve()) for path in drills), share=share, draw=draw,
+        weights=replace(weights, sight=_sight(("third_person",), drills[0])),
+    )  # fmt: skip
+
+
 def learn(
     verb: Learning,
     stage: Literal["match", "1", "2", "sft"],
@@ -204,6 +220,8 @@ def learn(
     draw: Mapping[str, Any] | None = None,
     sight: tuple[str, ...] = (),
     pair: float = 0.0,
+    drills: tuple[Path, ...] = (),
+    drill_share: float = 0.0,
 ) -> None:
     """Train a policy's stage and tell."""
     from hostbot.presets import drawing, training, weighting
@@ -228,6 +246,7 @@ def learn(
         shares=weights,
         source="" if verb.source is None else str(verb.source.resolve()),
         lora=None if rank is None else LoraConfig(rank=rank, alpha=float(rank)),
+        drills=_drills(train.micro, verb.shared, drills, drill_share),
     )
     what = {"match": "matching", "1": "stage 1", "2": "stage 2", "sft": "fine-tuning"}[stage]
     with shown(what, train.steps) as hooks:

@@ -78,6 +78,8 @@ class Batch:
     seen: Bool[Tensor, "B V"]
     decision: Bool[Tensor, " B"]
     rows: Int64[Tensor, " B"]
+    drill: bool = False
+    """Only where to point is learned from it."""
 
 
 def generator_for(seed: int, step: int, micro: int, device: torch.device | str = "cpu") -> torch.Generator:

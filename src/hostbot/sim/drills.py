@@ -1,43 +1,55 @@
-"""Drills: touch one of a table full of things. No task of the bench, but what nearly all of them begin with.
+"""Drills: touch one of a table full of things, or bring what is held to one. No tasks of the bench, but what nearly all
+of them are made of.
 
 To learn which thing of its own scene is the one a hand goes for, a model needs more scenes and videos than tasks give,
 and in every scene each thing must be what is meant as often as any other: then neither a scene nor a video known by
-heart tells the answer. Things are of the kinds that training tasks touch first, in any colour.
+heart tells the answer. Things are of the kinds that training tasks touch first, or put something at, in any colour.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from hostbot.sim.catalogue import split, task
-from hostbot.sim.moves import Drag, Move, Pick, Press, Turn
-from hostbot.sim.predicates import InHand, Predicate, Pressed
+from hostbot.sim.moves import Drag, Move, Pick, Press, Put, Turn
+from hostbot.sim.predicates import DIRECTIONS, InHand, Predicate, Pressed, PutDown
 from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Kind, Thing
 
-NAME = "touch"
+NAME = "drill"
+TOUCH, BRING = "touch", "bring"
 THINGS = 4
 """Things of a scene, any of which may be meant."""
 _ALIKE = 0.5
 """How often a thing is of the kind of the one before it: then its colour alone tells it apart."""
+_BRINGS = 0.5
+"""Share of scenes in which something is brought."""
+_FAR = 0.05
+"""Metres: what is put further from a thing's middle is put beside it."""
+_SIDES = {"left": "to the left of", "right": "to the right of", "front": "in front of", "behind": "behind"}
 
 
-def drill(seed: int, which: int) -> Task:
-    """The scene of a seed, in which the thing of a number is to be touched."""
+def drill(seed: int, which: int, begun: bool = True) -> Task:
+    """The scene of a seed, in which the thing of a number is meant.
+
+    What is to be brought is in the hand already, and not named, or it has to be taken first if the drill is not begun.
+    """
     rng = np.random.default_rng([seed, *NAME.encode()])
-    known, looks = kinds(), dict[tuple[str, str], None]()
-    kind = str(rng.choice(list(known)))
-    while len(looks) < THINGS:
-        kind = kind if looks and rng.random() < _ALIKE else str(rng.choice(list(known)))
-        looks[kind, str(rng.choice(list(COLOURS)))] = None
-    things = [Thing(name=f"{colour}_{kind}", kind=known[kind][0], colour=colour) for kind, colour in looks]
+    return _bring(rng, which, begun) if rng.random() < _BRINGS else _touch(rng, which)
+
+
+def _touch(rng: np.random.Generator, which: int) -> Task:
+    known = touched()
+    things = list(_things(rng, {name: kind for name, (kind, _) in known.items()}, THINGS))
     meant = things.pop(which % THINGS)
-    move, success = _touch(meant.name, known[meant.kind.__name__][1])
+    move, success = _first_touch(meant.name, known[meant.kind.__name__][1])
     return Task(
         name=NAME,
-        family=NAME,
+        family=TOUCH,
         things=(meant,),
         foils=tuple(things),
         script=(move,),
@@ -46,20 +58,99 @@ def drill(seed: int, which: int) -> Task:
     )
 
 
-def _touch(name: str, move: type[Move]) -> tuple[Move, Predicate]:
+def _first_touch(name: str, move: type[Move]) -> tuple[Move, Predicate]:
     if move is Press:
         return Press(item=name), Pressed((name,))
     return Pick(item=name, which=0 if move in (Drag, Turn) else None, lift=False), InHand(name)
 
 
+def _bring(rng: np.random.Generator, which: int, begun: bool) -> Task:
+    places, loose = places_known(), carried()
+    held = next(_things(rng, loose, 1))
+    there = {(held.kind.__name__, held.colour)}
+    things = list(_things(rng, {name: kind for name, (kind, _) in places.items()}, THINGS, there))
+    ways = [int(rng.integers(len(places[thing.kind.__name__][1]))) for thing in things]
+    meant, way = things.pop(which % THINGS), ways[which % THINGS]
+    where, put = places[meant.kind.__name__][1][way]
+    put = replace(put, item=held.name, frame=meant.name)
+    return Task(
+        name=NAME,
+        family=BRING,
+        things=(held, meant),
+        foils=tuple(things),
+        script=(Pick(item=held.name), put),
+        success=PutDown(held.name, meant.name, put.at, put.square),
+        instructions=(f"Put {'it' if begun else f'the {held.words}'} {where} the {meant.words}.",),
+        begun=1 if begun else 0,
+    )
+
+
+def _things(
+    rng: np.random.Generator, known: dict[str, Kind], count: int, besides: Iterable[tuple[str, str]] = ()
+) -> Iterator[Thing]:
+    """Things no two of which look the same."""
+    looks = set(besides)
+    kind = str(rng.choice(list(known)))
+    for k in range(count):
+        while True:
+            kind = kind if k and rng.random() < _ALIKE else str(rng.choice(list(known)))
+            look = kind, str(rng.choice(list(COLOURS)))
+            if look not in looks:
+                break
+        looks.add(look)
+        yield Thing(name=f"{look[1]}_{kind}", kind=known[kind], colour=look[1])
+
+
 @cache
-def kinds() -> dict[str, tuple[Kind, type[Move]]]:
+def touched() -> dict[str, tuple[Kind, type[Move]]]:
     """What training tasks touch first, with one hand, and by which kind of move."""
     found: dict[str, tuple[Kind, type[Move]]] = {}
-    for name in split().train:
-        one = task(name)
-        move, scene = one.script[0], {thing.name: thing for thing in one.scene}
-        if one.hands == 1 and isinstance(move, Drag | Pick | Press | Turn):
+    for one, scene in _training():
+        move = one.script[0]
+        if isinstance(move, Drag | Pick | Press | Turn):
             kind = scene[move.item].kind
             found.setdefault(kind.__name__, (kind, type(move)))
     return dict(sorted(found.items()))
+
+
+@cache
+def carried() -> dict[str, Kind]:
+    """What training tasks put somewhere, with one hand."""
+    kinds = [scene[put.item].kind for _, scene, put in _puts()]
+    return {kind.__name__: kind for kind in sorted(kinds, key=lambda kind: kind.__name__)}
+
+
+@cache
+def places_known() -> dict[str, tuple[Kind, tuple[tuple[str, Put], ...]]]:
+    """What training tasks put something at, and in which ways, each with its words."""
+    found: dict[str, tuple[Kind, dict[str, Put]]] = {}
+    for one, scene, put in _puts():
+        if put.frame in scene and (words := _words(one, put)):
+            kind = scene[put.frame].kind
+            found.setdefault(kind.__name__, (kind, {}))[1].setdefault(words, put)
+    return {name: (kind, tuple(ways.items())) for name, (kind, ways) in sorted(found.items())}
+
+
+def _words(one: Task, put: Put) -> str:
+    """On, in, or on which side; nothing for a place that is neither in the middle nor beside."""
+    away = np.asarray(put.at[:2])
+    if not away.any():
+        return "in" if f" in the {put.frame.replace('_', ' ')}" in one.instructions[0] else "on"
+    if np.linalg.norm(away) < _FAR:
+        return ""
+    side = max(DIRECTIONS, key=lambda name: float(away @ np.asarray(DIRECTIONS[name])))
+    return _SIDES[side]
+
+
+def _puts() -> Iterator[tuple[Task, dict[str, Thing], Put]]:
+    for one, scene in _training():
+        for move in one.script:
+            if isinstance(move, Put):
+                yield one, scene, move
+
+
+def _training() -> Iterator[tuple[Task, dict[str, Thing]]]:
+    """Training tasks for one hand."""
+    for name in split().train:
+        if (one := task(name)).hands == 1:
+            yield one, {thing.name: thing for thing in one.scene}

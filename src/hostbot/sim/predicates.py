@@ -110,6 +110,25 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class PutDown:
+    """A thing lies about where it was to be put in another's frame, let go of."""
+
+    item: str
+    frame: str
+    at: tuple[float, float, float]
+    square: bool = False
+    """As the table has it, however the other is turned."""
+    slack: float = 0.03
+
+    def holds(self, world: World) -> bool:
+        """Seen from above."""
+        frame = world.base(self.frame)
+        place = frame.pos + (np.eye(3) if self.square else frame.rot) @ np.asarray(self.at)
+        away = (world.base(self.item).pos - place)[:2]
+        return bool(np.linalg.norm(away) < self.slack and not world.in_hand(self.item))
+
+
+@dataclass(frozen=True)
 class Lifted:
     """A thing is held up in the air."""
 

@@ -34,6 +34,9 @@ class Task:
     joints: tuple[tuple[str, float], ...] = ()
     """Parts that do not start at zero: (joint, position)."""
 
+    begun: int = 0
+    """Moments that are over when a sketch of it begins."""
+
     @property
     def scene(self) -> tuple[Thing, ...]:
         """All things on the table."""

@@ -57,11 +57,10 @@ def compile_checked(
 
 def one_of_each(stage: PolicyStage) -> list[int]:
     """The first step of every layout, and one more."""
-    first: dict[tuple[int, ...] | None, int] = {}
+    first: dict[tuple[object, ...], int] = {}
     for step in range(_LOOKED_AT):
-        demo, views = (batch := stage.batch(step, 0)).demo, batch.views
-        layout = None if demo is None else (views or ())
-        first.setdefault(layout, step)
+        batch = stage.batch(step, 0)
+        first.setdefault((batch.drill, batch.demo is None, batch.views), step)
     return [*first.values(), max(first.values()) + 1]
 
 

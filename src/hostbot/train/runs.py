@@ -31,13 +31,24 @@ from hostbot.train.graphs import graphs_checked
 from hostbot.train.loop import Trainer
 from hostbot.train.lora import LoraConfig, adapt
 from hostbot.train.prepare import read_texts
-from hostbot.train.stages import LossWeights, Policy, PolicyStage
+from hostbot.train.stages import Drills, LossWeights, Policy, PolicyStage
 from hostbot.types import BadInput
 
 B = TypeVar("B")
 _MAY_CHANGE = ("steps", "log_every", "save_every", "keep", "validate_every")
 _OWN_SHARE = 0.5
 """Of free device memory that samples may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrillConfig:
+    """Drills among a policy's steps, so that it does not forget to look for what is shown."""
+
+    samples: tuple[str, ...]
+    share: float
+    """Of all steps."""
+    draw: DrawConfig
+    weights: LossWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +66,7 @@ class RunConfig:
     source: str = ""
     """Weights it starts from; empty: drawn from the seed."""
     lora: LoraConfig | None = None
+    drills: DrillConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +194,13 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         policy = _policy(config, world)
         check = _check(config, options, policy, world, codec, stores[0], text)
         seed = config.train.seed
-        stage = PolicyStage(module=policy, samples=samples, draw=config.draw, seed=seed, check=check)
-        partial = config.weights.flow == 0
+        drills = None
+        if config.drills is not None:
+            drills = _drills(config.drills, stores[0], world, options.place)
+        stage = PolicyStage(
+            module=policy, samples=samples, draw=config.draw, seed=seed, check=check, drills=drills
+        )
+        partial = config.weights.flow == 0 or drills is not None
         call = distribute(policy, policy.model, world, config.train.precision == "bfloat16", partial)
         if config.train.compile and world.device.type == "cuda":
             compile_checked(stage, config.train, world, options.hooks.on_warning)
@@ -206,6 +223,16 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         return outcome, folder
 
 
+def _drills(config: DrillConfig, like: Store, world: World, place: str) -> Drills:
+    samples, stores, _ = open_pools(config.samples, world, place, ())
+    if _essence(stores[0].info) != _essence(like.info):
+        raise BadInput(
+            f"{stores[0].folder} and {like.folder} were made with another VAE, statistics, coupling or robot: "
+            "drills must agree with a run's samples on them"
+        )
+    return Drills(samples=samples, draw=config.draw, share=config.share)
+
+
 def _policy(config: RunConfig, world: World) -> Policy:
     torch.manual_seed(config.train.seed)
     source = Path(config.source) if config.source else None
@@ -213,7 +240,8 @@ def _policy(config: RunConfig, world: World) -> Policy:
     if config.lora is not None:
         adapt(model, config.lora)
     model.checkpointing = config.train.checkpointing
-    policy = Policy(model, config.weights, config.draw.shared)
+    drills = None if config.drills is None else config.drills.weights
+    policy = Policy(model, config.weights, config.draw.shared, drills=drills)
     if source is not None:
         load_head(source, policy.point)
     return policy.to(world.device)

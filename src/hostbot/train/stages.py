@@ -12,19 +12,21 @@ h means a demonstration is summed up by, d their width, k cells along a token's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 
-from hostbot.data.batches import Batch, DrawConfig, Mixture
+from hostbot.data.batches import Batch, DrawConfig, Mixture, generator_for
 from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity, Watched
 from hostbot.model.layers import Linear, layer_norm
 from hostbot.model.tokens import GridConfig
 from hostbot.types import BadInput
 
+_DRILLS = 1 << 20
+"""Apart from all other seeds, so that which steps are drills does not depend on what is drawn in them."""
 _NEAR = 1.5 / 16
 """How far off a hit may be, across and down, as a share of the view."""
 
@@ -36,7 +38,7 @@ class LossWeights:
     flow: float = 1.0
     point: float = 0.0
     pair: float = 0.0
-    """Of finding the place by comparing tokens halfway through, beside pointing at it in the end; matching only."""
+    """Of finding the place by comparing tokens halfway through, beside pointing at it in the end."""
     sight: tuple[int, ...] | None = None
     """The robot's views that are looked at where pointing alone counts; ``None``: all."""
 
@@ -44,7 +46,7 @@ class LossWeights:
         if self.sight is not None and self.flow:
             raise BadInput("only matching can look at some of the robot's views: the rest needs all of them")
         if self.pair and self.flow:
-            raise BadInput("tokens are compared in matching alone")
+            raise BadInput("tokens are compared where pointing alone counts, in matching and drills")
 
 
 class PairHead(nn.Module):
@@ -176,15 +178,29 @@ class Prepared:
     targets: Targets | None = None
     noised: Noised | None = None
     eps: Targets | None = None
+    drill: bool = False
 
 
 class Policy(nn.Module):
-    """The model with its auxiliary head, as a module whose call is a training loss."""
+    """The model with its auxiliary head, as a module whose call is a training loss.
 
-    def __init__(self, model: HostModel, weights: LossWeights, shared: int = 1, cells: int = 4) -> None:
+    Batches of drills, if there are any among the others, have weights of their own.
+    """
+
+    def __init__(
+        self,
+        model: HostModel,
+        weights: LossWeights,
+        shared: int = 1,
+        cells: int = 4,
+        drills: LossWeights | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.weights, self.shared = model, weights, shared
-        self.point = PointHead(model.config.grid, model.config.video.dim, cells, pair=weights.pair > 0)
+        if drills is not None and drills.flow:
+            raise BadInput("from drills only pointing is learned")
+        self.model, self.weights, self.drills, self.shared = model, weights, drills, shared
+        pair = weights.pair > 0 or (drills is not None and drills.pair > 0)
+        self.point = PointHead(model.config.grid, model.config.video.dim, cells, pair=pair)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """Losses and errors of a micro-batch; where pointing alone counts, nothing else is computed."""
@@ -193,26 +209,33 @@ class Policy(nn.Module):
     def prepare(self, batch: Batch, generator: torch.Generator) -> Prepared:
         """A batch with all its noise."""
         context, targets = context_of(batch, self.shared), targets_of(batch)
-        if self.weights.flow == 0:
-            return Prepared(context=context, point=batch.point, seen=batch.seen)
+        if self.weights.flow == 0 or batch.drill:
+            return Prepared(context=context, point=batch.point, seen=batch.seen, drill=batch.drill)
         noised, eps = self.model.disturb(context, targets, generator)
         return Prepared(
             context=context, point=batch.point, seen=batch.seen, targets=targets, noised=noised, eps=eps
         )
 
     def pointing(
-        self, context: Context, point: Float32[Tensor, "B V 2"], seen: Bool[Tensor, "B V"]
+        self,
+        context: Context,
+        point: Float32[Tensor, "B V 2"],
+        seen: Bool[Tensor, "B V"],
+        drill: bool = False,
     ) -> dict[str, Float32[Tensor, ""]]:
         """How well the next contact is pointed at, without anything else being computed."""
-        sight = self.weights.sight
+        weights = self.drills if drill and self.drills is not None else self.weights
+        sight = weights.sight
         if (
             sight is not None
         ):  # one by one: a list of numbers would be copied to the device, which no graph can hold
             point, seen = (torch.stack([x[:, view] for view in sight], dim=1) for x in (point, seen))
         watched = self.model.watch(context, sight)
         figures = point_loss(self.point, watched.observation, point, seen)
-        if self.weights.pair and context.demo is not None:
+        figures["loss"] = weights.point * figures["point"]
+        if weights.pair and context.demo is not None:
             figures |= pair_loss(self.point, watched, point, seen)
+            figures["loss"] = figures["loss"] + weights.pair * figures["pair"]
         return figures
 
     def figures(self, given: Prepared) -> dict[str, Tensor]:
@@ -220,11 +243,12 @@ class Policy(nn.Module):
         context, targets, noised = given.context, given.targets, given.noised
         with_demo = torch.full((), float(context.demo is not None), device=given.point.device)
         if targets is None or noised is None or given.eps is None:
-            figures = self.pointing(context, given.point, given.seen)
-            total = self.weights.point * figures["point"]
-            if "pair" in figures:
-                total = total + self.weights.pair * figures["pair"]
-            return {"total": total, "with_demo": with_demo} | {n: v.detach() for n, v in figures.items()}
+            figures = self.pointing(context, given.point, given.seen, given.drill)
+            total = figures.pop("loss")
+            found = {n: v.detach() for n, v in figures.items()}
+            if given.drill:  # told apart from what the rest points at
+                return {"total": total} | {f"drill_{name}": value for name, value in found.items()}
+            return {"total": total, "with_demo": with_demo} | found
         losses, velocity = self.model.learn_from(context, targets, noised, given.eps)
         figures = point_loss(self.point, velocity.observation, given.point, given.seen)
         total = self.weights.flow * losses.total + self.weights.point * figures["point"]
@@ -244,6 +268,19 @@ def errors(velocity: Velocity, noised: Noised, targets: Targets) -> dict[str, Fl
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drills:
+    """Samples from which only pointing is learned, in some of the steps."""
+
+    samples: Mixture
+    draw: DrawConfig
+    share: float
+
+    def has(self, seed: int, step: int) -> bool:
+        """Whether a step is a drill; all of its micro-batches are."""
+        return float(torch.rand(1, generator=generator_for(seed + _DRILLS, step, 0))) < self.share
+
+
+@dataclass(frozen=True, kw_only=True)
 class PolicyStage:
     """Stage 1, stage 2 and matching alike: a policy, its samples, and how they are drawn."""
 
@@ -252,14 +289,17 @@ class PolicyStage:
     draw: DrawConfig
     seed: int
     check: Callable[[int], Mapping[str, float]] = lambda step: {}
+    drills: Drills | None = None
 
     def batch(self, step: int, micro: int) -> Batch:
         """The micro-batch of this number."""
+        if self.drills is not None and self.drills.has(self.seed, step):
+            return replace(self.drills.samples.draw(self.drills.draw, self.seed, step, micro), drill=True)
         return self.samples.draw(self.draw, self.seed, step, micro)
 
     def summary(self, means: dict[str, float]) -> dict[str, float]:
         """Localisation is told of the batches that have a demonstration."""
-        share = means["with_demo"]
+        share = means.get("with_demo", 0.0)
         found = {name: means[name] / share for name in ("loc", "p_error") if share > 0 and name in means}
         return {name: value for name, value in means.items() if name not in ("loc", "p_error")} | found
 
