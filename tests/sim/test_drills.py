@@ -7,11 +7,16 @@ import pytest
 
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import DemonstratorConfig, demonstrate
-from hostbot.sim.drills import BRING, THINGS, TOUCH, carried, drill, places_known, touched
+from hostbot.sim.drills import BRING, THINGS, TOUCH, carried, drill, places, touched
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.episode import robot_episode
 from hostbot.sim.layout import NoRoom
+from hostbot.sim.moves import Pick, Put
+from hostbot.sim.predicates import PutDown
 from hostbot.sim.sketch import human_sketch, robot_sketch
+from hostbot.sim.task import Task
+from hostbot.sim.things import Thing, mat
+from hostbot.sim.things.made_up import COUNT, made_up, palette
 
 BLIND = EnvConfig(views=())
 
@@ -35,15 +40,45 @@ def test_a_scene_is_the_same_whichever_thing_is_meant():
         assert drill(seed, 5) == drills[5 % THINGS]
 
 
-def test_things_are_such_as_training_tasks_show_in_every_colour():
+def test_things_are_such_as_training_tasks_show_in_every_colour_or_made_up():
     shown = {thing.kind for name in split().train for thing in task(name).scene}
-    for family, known, count in ((TOUCH, touched(), 1200), (BRING, places_known(), 1200)):
-        drawn = [thing for _, one in of_family(family, range(count)) for thing in one.things[-1:] + one.foils]
-        assert {thing.kind for thing in drawn} <= shown
-        assert {thing.kind.__name__ for thing in drawn} == set(known)
-        assert len({(thing.kind, thing.colour) for thing in drawn}) == 12 * len(known)
+    invented = {(made_up(number), colour) for number in range(COUNT) for colour in palette(number)}
+    for family, known in ((TOUCH, touched()), (BRING, places())):
+        drawn = [thing for _, one in of_family(family, range(3000)) for thing in one.things[-1:] + one.foils]
+        looks = {(thing.kind, thing.colour) for thing in drawn}
+        assert looks & invented == invented
+        seen = looks - invented
+        assert {kind for kind, _ in seen} <= shown
+        assert len(seen) == 12 * len(known)
+        assert 0.4 < np.mean([(thing.kind, thing.colour) in invented for thing in drawn]) < 0.6
     held = {one.things[0].kind.__name__ for _, one in of_family(BRING, range(400))}
-    assert held == set(carried())
+    assert set(carried()) < held
+
+
+def test_no_drill_puts_what_a_novel_task_puts_there():
+    def looks(one):
+        scene = {t.name: (t.kind.__name__, t.colour) for t in one.scene}
+        puts = [move for move in one.script if isinstance(move, Put)]
+        return {(scene[put.item], scene[put.frame.split("/")[0]]) for put in puts}
+
+    novel = set().union(*(looks(task(name)) for name in split().novel))
+    assert len(novel) > 20
+    for _, one in of_family(BRING, range(6000)):
+        held = (one.things[0].kind.__name__, one.things[0].colour)
+        assert not {(held, (t.kind.__name__, t.colour)) for t in one.scene} & novel
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_what_was_made_up_can_be_taken_and_stays_where_it_is_put(number):
+    thing, other = (
+        Thing(name="it", kind=made_up(number), colour="red"),
+        Thing(name="mat", kind=mat, colour="blue"),
+    )
+    one = Task(
+        name="made-up", family="made-up", things=(thing, other), foils=(), instructions=("",),
+        script=(Pick(item="it"), Put(item="it", frame="mat")), success=PutDown("it", "mat", (0, 0, 0)),
+    )  # fmt: skip
+    assert any(robot_episode(one, seed, BLIND).success for seed in range(2))
 
 
 def test_half_of_the_scenes_are_of_either_kind():

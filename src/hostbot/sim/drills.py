@@ -3,12 +3,13 @@ of them are made of.
 
 To learn which thing of its own scene is the one a hand goes for, a model needs more scenes and videos than tasks give,
 and in every scene each thing must be what is meant as often as any other: then neither a scene nor a video known by
-heart tells the answer. Things are of the kinds that training tasks touch first, or put something at, in any colour.
+heart tells the answer. Things are of the kinds that training tasks touch first, or put something at, or made up, in any
+colour. No drill asks for what a novel task does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -19,6 +20,7 @@ from hostbot.sim.moves import Drag, Move, Pick, Press, Put, Turn
 from hostbot.sim.predicates import DIRECTIONS, InHand, Predicate, Pressed, PutDown
 from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Kind, Thing
+from hostbot.sim.things.made_up import COUNT, made_up, palette
 
 NAME = "drill"
 TOUCH, BRING = "touch", "bring"
@@ -26,10 +28,12 @@ THINGS = 4
 """Things of a scene, any of which may be meant."""
 _ALIKE = 0.5
 """How often a thing is of the kind of the one before it: then its colour alone tells it apart."""
+_MADE_UP = 0.5
+"""How often a thing is of a kind that was made up."""
 _BRINGS = 0.5
 """Share of scenes in which something is brought."""
-_FAR = 0.05
-"""Metres: what is put further from a thing's middle is put beside it."""
+_FAR, _BESIDE = 0.05, 0.09
+"""Metres: what is put further from a thing's middle is put beside it; how far from one that was made up."""
 _SIDES = {"left": "to the left of", "right": "to the right of", "front": "in front of", "behind": "behind"}
 
 
@@ -46,7 +50,7 @@ def _touch(rng: np.random.Generator, which: int) -> Task:
     known = touched()
     things = list(_things(rng, {name: kind for name, (kind, _) in known.items()}, THINGS))
     meant = things.pop(which % THINGS)
-    move, success = _first_touch(meant.name, known[meant.kind.__name__][1])
+    move, success = _first_touch(meant.name, known[_kind(meant)][1] if _kind(meant) in known else Pick)
     return Task(
         name=NAME,
         family=TOUCH,
@@ -65,13 +69,13 @@ def _first_touch(name: str, move: type[Move]) -> tuple[Move, Predicate]:
 
 
 def _bring(rng: np.random.Generator, which: int, begun: bool) -> Task:
-    places, loose = places_known(), carried()
-    held = next(_things(rng, loose, 1))
-    there = {(held.kind.__name__, held.colour)}
-    things = list(_things(rng, {name: kind for name, (kind, _) in places.items()}, THINGS, there))
-    ways = [int(rng.integers(len(places[thing.kind.__name__][1]))) for thing in things]
-    meant, way = things.pop(which % THINGS), ways[which % THINGS]
-    where, put = places[meant.kind.__name__][1][way]
+    known = places()
+    held = next(_things(rng, carried(), 1))
+    own = {name: kind for name, (kind, _) in known.items()}
+    things = list(_things(rng, own, THINGS, {_look(held)}, _kept_for(held)))
+    ways = [known[_kind(thing)][1] if _kind(thing) in known else _beside(thing) for thing in things]
+    chosen = [listed[int(rng.integers(len(listed)))] for listed in ways]
+    meant, (where, put) = things.pop(which % THINGS), chosen[which % THINGS]
     put = replace(put, item=held.name, frame=meant.name)
     return Task(
         name=NAME,
@@ -86,19 +90,65 @@ def _bring(rng: np.random.Generator, which: int, begun: bool) -> Task:
 
 
 def _things(
-    rng: np.random.Generator, known: dict[str, Kind], count: int, besides: Iterable[tuple[str, str]] = ()
+    rng: np.random.Generator,
+    known: dict[str, Kind],
+    count: int,
+    besides: Iterable[tuple[str, str]] = (),
+    never: Iterable[tuple[str, str]] = (),
 ) -> Iterator[Thing]:
     """Things no two of which look the same."""
-    looks = set(besides)
-    kind = str(rng.choice(list(known)))
+    looks, barred = set(besides), set(never)
+    kind, colours = _drawn(rng, known)
     for k in range(count):
         while True:
-            kind = kind if k and rng.random() < _ALIKE else str(rng.choice(list(known)))
-            look = kind, str(rng.choice(list(COLOURS)))
-            if look not in looks:
+            if k and rng.random() >= _ALIKE:
+                kind, colours = _drawn(rng, known)
+            look = kind.__name__, str(rng.choice(colours))
+            if look not in looks | barred:
                 break
         looks.add(look)
-        yield Thing(name=f"{look[1]}_{kind}", kind=known[kind], colour=look[1])
+        yield Thing(name=f"{look[1]}_{look[0]}", kind=kind, colour=look[1])
+
+
+def _drawn(rng: np.random.Generator, known: dict[str, Kind]) -> tuple[Kind, Sequence[str]]:
+    """Any kind, and the colours it has."""
+    if rng.random() < _MADE_UP:
+        number = int(rng.integers(COUNT))
+        return made_up(number), palette(number)
+    return known[str(rng.choice(list(known)))], list(COLOURS)
+
+
+def _kind(thing: Thing) -> str:
+    return thing.kind.__name__
+
+
+def _look(thing: Thing) -> tuple[str, str]:
+    return _kind(thing), thing.colour
+
+
+def _kept_for(held: Thing) -> set[tuple[str, str]]:
+    """What novel tasks put such a thing at: nothing of the kind is to be seen in training."""
+    return {place for item, place in _novel() if item == _look(held)}
+
+
+@cache
+def _novel() -> frozenset[tuple[tuple[str, str], tuple[str, str]]]:
+    """What novel tasks put where, by looks."""
+    found = set()
+    for name in split().novel:
+        scene = {thing.name: thing for thing in task(name).scene}
+        for move in task(name).script:
+            if isinstance(move, Put):
+                found.add((_look(scene[move.item]), _look(scene[move.frame.partition("/")[0]])))
+    return frozenset(found)
+
+
+def _beside(thing: Thing) -> tuple[tuple[str, Put], ...]:
+    """The one way to put something at a thing that was made up: so that many scenes have the same."""
+    sides = list(DIRECTIONS)
+    side = sides[sum(_kind(thing).encode()) % len(sides)]
+    x, y = (_BESIDE * share for share in DIRECTIONS[side])
+    return ((_SIDES[side], Put(item="", frame="", at=(x, y, 0.0), square=True)),)
 
 
 @cache
@@ -121,7 +171,7 @@ def carried() -> dict[str, Kind]:
 
 
 @cache
-def places_known() -> dict[str, tuple[Kind, tuple[tuple[str, Put], ...]]]:
+def places() -> dict[str, tuple[Kind, tuple[tuple[str, Put], ...]]]:
     """What training tasks put something at, and in which ways, each with its words."""
     found: dict[str, tuple[Kind, dict[str, Put]]] = {}
     for one, scene, put in _puts():
