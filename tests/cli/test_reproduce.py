@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import pytest
 
@@ -18,6 +19,8 @@ class Ended:
     def wait(self):
         return self.code
 
+    poll = wait
+
 
 class Commands:
     """Stands in for the processes: notes what they were told and leaves what they would."""
@@ -25,8 +28,8 @@ class Commands:
     def __init__(self, fails=()):
         self.told, self.fails = [], fails
 
-    def run(self, command, stdout, stderr):
-        words = command[3:]
+    def run(self, command, stdout, stderr, start_new_session=False):
+        words = command[command.index("hostbot") + 1 :]
         self.told.append(words)
         stdout.write(b"something went wrong\n" if words[1] in self.fails else b"fine\n")
         if words[1] in self.fails:
@@ -52,8 +55,8 @@ class Commands:
 
 @pytest.fixture
 def commands(monkeypatch):
-    def use(**settings):
-        made = Commands(**settings)
+    def use(kind=Commands, **settings):
+        made = kind(**settings)
         monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", made.run)
         return made
 
@@ -65,6 +68,8 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     assert main(["reproduce", "--out", str(tmp_path), "--workers", "3"]) == 0
     learned = [words[1] for words in done.told if words[0] == "train" and words[1] != "samples"]
     assert learned == ["vae", *2 * ["match"], *4 * ["policy"]]
+    ahead = [words[words.index("--pieces") + 1] for words in done.told if words[0] == "reproduce"]
+    assert ahead == ["match", "act", "refine"]
     assert done.told[-1][0] == "eval"
     assert "novel" in done.told[-1]
     again = commands()
@@ -72,17 +77,66 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     assert again.told == []
 
 
-def test_layers_are_fused_beside_the_recording_for_just_the_run_that_learns(commands, tmp_path):
+def test_layers_are_fused_beside_the_encoding_for_just_the_run_that_learns(commands, tmp_path):
     done = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "act"]) == 2
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match"]) == 0
     fused, learned = [words for words in done.told if words[:2] == ["train", "match"]]
-    recorded = [i for i, words in enumerate(done.told) if "record" in words and "--sketch" in words]
-    assert done.told.index(fused) < recorded[0] < done.told.index(learned)
-    same = ("--batch", "--shared", "--patch", "--optimiser", "--text-dropout", "--compile")
+    encoded = [words for words in done.told if words[:2] == ["train", "samples"] and "drills" in words[3]]
+    assert done.told.index(fused) < done.told.index(encoded[0]) < done.told.index(learned)
+    same = (
+        "--batch",
+        "--shared",
+        "--patch",
+        "--optimiser",
+        "--text-dropout",
+        "--compile",
+        "--pair",
+        "--shift",
+    )
     assert all(fused[fused.index(f) + 1] == learned[learned.index(f) + 1] for f in same)
     assert "held-out" in fused[fused.index("--samples") + 1]
-    assert "varied" in learned[learned.index("--samples") + 1]
+    assert "drills" in learned[learned.index("--samples") + 1]
+    assert {"--fine", "--channels", "--decoder-width"} <= set(next(w for w in done.told if w[1] == "vae"))
+
+
+def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(commands, tmp_path):
+    class Encodes(Commands):
+        def run(self, command, stdout, stderr, start_new_session=False):
+            if {"train", "samples"} <= set(command[:6]):
+                self._touch(command[command.index("--out") + 1] + "/store.json")
+            return super().run(command, stdout, stderr, start_new_session)
+
+    made = commands(kind=Encodes)
+    assert main(["reproduce", "--out", str(tmp_path), "--keep-data"]) == 0
+    *_, act, _, refine = [words for words in made.told if words[:2] == ["train", "policy"]]
+    drills = str(tmp_path / "pieces/match/data/drills/samples")
+    assert all(words[words.index("--drills") + 1] == drills for words in (act, refine))
+    learned = [words[words.index("--samples") + 1 : words.index("--weights")] for words in (act, refine)]
+    assert [len(stores) for stores in learned] == [2, 4]
+    assert learned[1][2:] == learned[0]
+    assert refine[refine.index("--weights") + 1 : refine.index("--vae")] == ["0.6", "0.4", "0.6", "0.4"]
+    fresh = commands(kind=Encodes)
+    for gone in ("match", "act"):
+        shutil.rmtree(tmp_path / "pieces" / gone)
+    shutil.rmtree(tmp_path / "pieces/refine")
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
+    (learn,) = [w for w in fresh.told if w[:2] == ["train", "policy"] and "--validation" in w]
+    assert "--drills" not in learn
+    assert learn[learn.index("--samples") + 3] == "--weights"
+    assert not list(tmp_path.glob("pieces/*/data"))
+
+
+def test_what_is_recorded_ahead_is_what_the_piece_would_record(commands, tmp_path):
+    ahead = commands()
+    assert (
+        main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--record-only", "--workers", "3"]) == 0
+    )
+    assert {words[1] for words in ahead.told} == {"record"}
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match"]) == 0
+    later = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--workers", "3"]) == 0
+    assert not [words for words in later.told if words[1] == "record"]
 
 
 def test_what_runs_beside_is_stopped_when_a_step_fails(commands, tmp_path, monkeypatch):
@@ -95,25 +149,25 @@ def test_what_runs_beside_is_stopped_when_a_step_fails(commands, tmp_path, monke
     assert stopped == []
 
     class Fails(Commands):
-        def run(self, command, stdout, stderr):
-            self.fails = ("record",) if "--sketch" in command else ()
-            return super().run(command, stdout, stderr)
+        def run(self, command, stdout, stderr, start_new_session=False):
+            self.fails = ("samples",) if any("data/drills" in word for word in command) else ()
+            return super().run(command, stdout, stderr, start_new_session)
 
-    made = Fails()
-    monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", made.run)
+    commands(kind=Fails)
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match"]) == 2
     assert len(stopped) == 1
 
 
 def test_no_two_pieces_or_seeds_share_a_scene(tmp_path):
-    most = max(Recipe().robot, Recipe().human, Recipe().seen, Recipe().sketches, Recipe().shown)
+    recipe = Recipe()
+    most = max(recipe.robot, recipe.human, recipe.seen, recipe.drills, recipe.shown, recipe.acted)
     steps = Steps(tmp_path, 1.0)
     firsts = sorted(
         Maker(out=tmp_path, piece=piece, steps=steps, recipe=Recipe(), workers=1, seed=seed).first_seed
         for piece in PIECES
         for seed in range(8)
     )
-    assert all(b - a > most for a, b in itertools.pairwise(firsts))
+    assert all(b - a >= most for a, b in itertools.pairwise(firsts))
     assert firsts[-1] + most < 900_000
     assert main(["reproduce", "--out", str(tmp_path), "--seed", "8"]) == 2
 

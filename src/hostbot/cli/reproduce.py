@@ -1,8 +1,9 @@
 """``hostbot reproduce``: the tiny weights from nothing, in pieces that each fit ten minutes on one GPU.
 
-A piece needs nothing of those before it but what they learned (a VAE, a policy, one file of statistics); the data it
-learns from it records itself, from seeds of its own. So pieces can run on one machine or on a fresh one each, and a
-piece that was stopped goes on where it stood.
+A piece needs nothing of those before it but what they learned (a VAE, a policy, one file of statistics); data it lacks
+it records itself, from seeds of its own. So pieces can run on one machine or on a fresh one each, and a piece that was
+stopped goes on where it stood. On one machine no time is lost: while the GPU learns a piece, the CPU records what
+the next one needs.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ from hostbot.types import BadInput
 Piece = Literal["see", "match", "act", "refine", "try"]
 PIECES: tuple[Piece, ...] = get_args(Piece)
 _BEFORE: dict[Piece, Piece] = {"act": "match", "refine": "act", "try": "refine"}
+_AFTER: dict[Piece, Piece] = {"see": "match", "match": "act", "act": "refine"}
+"""Whose data is recorded while a piece learns."""
 _HELD_OUT = 900_000
 """First seed of scenes that nothing is learned from."""
+_KEEP = 0.3
+"""Minutes of a piece for whatever comes after learning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +42,18 @@ class Recipe:
     """Robot episodes a task and piece."""
     human: int = 12
     variants: int = 12
+    acted: int = 2000
+    """Drills a piece that are executed whole, by either body."""
     states: int = 8
     """States of an episode that are learned from."""
-    sketches: int = 96
-    """Scenes a task that matching is learned from, each sketched in two or three pictures."""
-    shown: int = 24
-    """Human videos a task that they are matched with, each of a variant of its own."""
+    drills: int = 16_000
+    """Robots, sketched in two pictures each, that are about to touch something or to put it down: for matching."""
+    shown: int = 20_000
+    """People's videos that they are matched with."""
+    held_out: int = 400
+    """Drills of either body that nothing is learned from."""
+    drill_share: float = 0.25
+    """Of the steps of acting, so that matching is not forgotten."""
     stray: float = 1.0
     """How far recorded robots stray from their way, and get back."""
     seen: int = 2
@@ -51,14 +62,17 @@ class Recipe:
     vae_batch: int = 128
     chroma: float = 3.0
     """How much more the VAE's errors in colour count."""
-    patch: int = 2
-    """Latents along a token's side."""
+    channels: int = 8
+    decoder_width: int = 16
+    patch: int = 4
+    """Latents along a token's side; the VAE's are fine."""
     batch: int = 512
     shared: int = 4
     lr: float = 5e-4
     point: float = 0.5
-    human_share: float = 0.6
-    validate_every: int = 400
+    drilled: float = 0.4
+    """Share of samples of acting that are of drills."""
+    validate_every: int = 500
     trials: int = 20
     execute: int = 8
     """Steps of a chunk before the robot looks again."""
@@ -67,8 +81,8 @@ class Recipe:
 
 
 SMALL = Recipe(
-    families=("press",), robot=4, human=2, variants=2, states=4, sketches=4, shown=2, seen=1, clips=40, vae_batch=2,
-    batch=8, validate_every=10, trials=1, films=1, suite="train",
+    families=("press",), robot=4, human=2, variants=2, acted=8, states=4, drills=48, shown=48, held_out=16, seen=1,
+    clips=40, vae_batch=2, batch=8, validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""
 
@@ -88,9 +102,11 @@ class Reproduce:
     workers: int = 0
     """Processes that simulate and decode; as many as there are cores if 0."""
     small: bool = False
-    """Every step in small, to see that it works here (eleven minutes on two cores): nothing is learned."""
+    """Every step in small, to see that it works here (ten minutes on two cores): nothing is learned."""
     keep_data: bool = False
-    """Keep what a piece recorded and encoded when it is done."""
+    """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
+    record_only: bool = False
+    """Only record what the pieces learn from, as far as the minutes go."""
 
     def run(self) -> None:
         """One piece after the other."""
@@ -102,18 +118,21 @@ class Reproduce:
             )
         _claim(self.out, recipe, self.seed)
         minutes = self.minutes or (2.5 if self.small else 9.5)
-        for piece in (p for p in PIECES if p in self.pieces):
+        chosen = [piece for piece in PIECES if piece in self.pieces]
+        for piece in chosen:
             steps = Steps(self.out / "pieces" / piece, minutes)
             maker = Maker(
-                out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed
-            )
+                out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed,
+                ahead=not self.record_only and _AFTER.get(piece) in chosen, small=self.small,
+            )  # fmt: skip
             print(f"{piece}:", flush=True)
             try:
-                getattr(maker, {"try": "attempt"}.get(piece, piece))()
+                maker.recordings() if self.record_only else maker.make()
             finally:
                 steps.drop()
-            if not self.keep_data:
-                shutil.rmtree(maker.data, ignore_errors=True)
+        if not self.keep_data and not self.record_only:
+            for piece in chosen:
+                shutil.rmtree(self.out / "pieces" / piece / "data", ignore_errors=True)
         print(f"wrote {self.out}")
 
 
@@ -138,6 +157,9 @@ class Maker:
     recipe: Recipe
     workers: int
     seed: int
+    ahead: bool = False
+    """Record for the next piece while this one learns."""
+    small: bool = False
 
     @property
     def data(self) -> Path:
@@ -149,46 +171,166 @@ class Maker:
         """Scenes of a piece are its own, and the run's: 20,000 for each piece, 100,000 for each run."""
         return 10_000 + 100_000 * self.seed + 20_000 * PIECES.index(self.piece)
 
+    @property
+    def held_out_seed(self) -> int:
+        """Scenes that the piece learns nothing from."""
+        return _HELD_OUT + 20_000 * PIECES.index(self.piece)
+
+    def make(self) -> None:
+        """The whole piece."""
+        if self.piece == "try":
+            self.attempt()
+            return
+        if self.piece != "see":
+            self.seen_with()
+        self.recordings()
+        {"see": self.see, "match": self.match, "act": self.policy, "refine": self.policy}[self.piece]()
+
+    # What is learned from ------------------------------------------------------------------------------------
+
+    def recordings(self) -> None:
+        """Everything the piece learns from, as it is recorded."""
+        recipe, seed = self.recipe, self.first_seed
+        if self.piece == "see":
+            self.record("record", "seen", recipe.seen, "both", seed, *self.tasks())
+        elif self.piece == "match":
+            drills = ("--drills", "--sketch")
+            self.record("record-scale", "scale", 1, "robot", self.held_out_seed, *self.tasks())
+            self.record("record-held-out", "held-out", recipe.held_out, "both", self.held_out_seed, *drills)
+            self.record("record-human", "drills", recipe.shown, "human", seed, *drills)
+            self.record("record-robot", "drills", recipe.drills, "robot", seed, *drills)
+        elif self.piece in ("act", "refine"):
+            self.record("record-held-out", "held-out", 1, "both", self.held_out_seed, *self.tasks())
+            self.record("record-human", "tasks", recipe.human, "human", seed, *self.tasks())
+            self.record("record-robot", "tasks", recipe.robot, "robot", seed, *self.tasks())
+            self.record("record-acted", "acted", recipe.acted, "both", seed, "--drills")
+
+    def tasks(self) -> tuple[object, ...]:
+        """Training tasks in many colours."""
+        few = ("--families", *self.recipe.families) if self.recipe.families else ()
+        return ("--variants", self.recipe.variants, *few)
+
+    def record(
+        self, name: str, folder: str, episodes: int, body: str, first_seed: int, *what: object
+    ) -> None:
+        """Episodes; a recording that was stopped goes on."""
+        self.steps.do(
+            name, "sim", "record", "--out", self.data / folder, "--episodes-per-task", episodes, "--embodiment", body,
+            "--stray", self.recipe.stray, "--first-seed", first_seed, "--workers", self.workers, *what,
+        )  # fmt: skip
+
+    def statistics(self) -> Path:
+        """What actions are normalised by, the same for all pieces."""
+        made = self.out / "statistics.json"
+        if not made.exists():
+            robot = self.data / ("scale" if self.piece == "match" else "held-out") / "robot"
+            self.steps.do("statistics", "data", "stats", robot, "--horizon", 16, "--overwrite")
+            aside = made.with_suffix(".tmp")
+            shutil.copyfile(robot / "meta/hostbot/statistics.json", aside)
+            os.replace(aside, made)
+        return made
+
+    def store(self, folder: str, demos: int, states: int, decisive: float) -> Path:
+        """Couple and encode what was recorded."""
+        data = self.data / folder
+        self.steps.do(
+            f"pairs-{folder}", "data", "pairs", data / "robot", "--human", data / "human", "--out",
+            data / "split.json", "--validation", 0, "--overwrite",
+        )  # fmt: skip
+        self.steps.do(
+            f"samples-{folder}", "train", "samples", "--robot", data / "robot", "--human", data / "human", "--split",
+            data / "split.json", "--vae", self.seen_with(), "--statistics", self.statistics(), "--cameras", "bench",
+            "--labels", "events", "--body", "human", "--demos", demos, "--states", states, "--decisive", decisive,
+            "--workers", self.workers, "--out", data / "samples",
+        )  # fmt: skip
+        return data / "samples"
+
+    def seen_with(self) -> Path:
+        """The VAE."""
+        vae = self.run_of("see") / "vae"
+        if not vae.exists():
+            raise BadInput(f"{self.piece} needs a VAE, and {self.out} has none: run the piece see first")
+        return vae
+
+    # Learning ------------------------------------------------------------------------------------------------
+
     def see(self) -> None:
         """The VAE, from a few episodes of every training task."""
         recipe = self.recipe
-        self.record("record", "seen", recipe.seen, "both", recipe.variants, self.first_seed)
+        self.record_ahead("vae")
         self.steps.do(
             "vae", "train", "vae", "--data", self.data / "seen/robot", self.data / "seen/human", "--out",
-            self.run_of("see"), "--chroma", recipe.chroma, "--clips", recipe.clips, "--batch", recipe.vae_batch,
-            "--minutes", self.steps.left(), "--fit", "--validate-every", recipe.validate_every, "--workers",
-            self.workers, "--seed", self.seed, *self.again("see"),
+            self.run_of("see"), "--fine", "--channels", recipe.channels, "--decoder-width", recipe.decoder_width,
+            "--chroma", recipe.chroma, "--clips", recipe.clips, "--batch", recipe.vae_batch, "--minutes",
+            self.steps.left(_KEEP), "--fit", "--validate-every", recipe.validate_every, "--workers", self.workers,
+            "--seed", self.seed, *self.again("see"),
         )  # fmt: skip
 
     def match(self) -> None:
-        """Which thing of its own scene is the one that is shown: many scenes, at their decisive moments."""
-        recipe, seed = self.recipe, self.first_seed
-        words = ["train", "match", "--text-dropout", 0.7]
-        self.held_out(("human",), words, variants=1, states=2)
-        self.record("record-robot", "varied", recipe.sketches, "robot", recipe.shown, seed, "--sketch")
-        self.record("record-human", "varied", recipe.shown, "human", recipe.shown, seed)
-        self.learn(("human",), words, states=2, decisive=1.0)
-
-    def act(self) -> None:
-        """Stage 1: all losses."""
-        self.policy(1)
-
-    def refine(self) -> None:
-        """Stage 2: the same in other scenes."""
-        self.policy(2)
-
-    def policy(self, stage: int) -> None:
-        """A stage of the policy, from where the piece before it ended."""
-        recipe, seed, bodies = self.recipe, self.first_seed, ("human", "robot")
-        self.seen_with()
+        """Which thing of its own scene is the one that is shown."""
         words = [
-            "train", "policy", "--stage", stage, "--from", self.run_of(self.before()), "--point", recipe.point,
+            "train", "match", "--text-dropout", 0.7, "--sight", "third_person", "--exchange", "--shift", 3, "--pair",
+            1.0,
+        ]  # fmt: skip
+        held_out = self.store("held-out", demos=1, states=1, decisive=1.0)
+        self.fuse(words, (held_out,))
+        self.learn(words, (self.store("drills", demos=2, states=1, decisive=1.0),), held_out)
+
+    def policy(self) -> None:
+        """A stage of the policy, from where the piece before it ended, on all episodes there are."""
+        recipe, before = self.recipe, self.run_of(self.before())
+        words: list[object] = [
+            "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--from", before, "--point", recipe.point,
             "--demo-dropout", 0.1, "--text-dropout", 0.5,
         ]  # fmt: skip
-        self.held_out(bodies, words, variants=0, states=recipe.states)
-        self.record("record-robot", "varied", recipe.robot, "robot", recipe.variants, seed)
-        self.record("record-human", "varied", recipe.human, "human", recipe.variants, seed)
-        self.learn(bodies, words, states=recipe.states, decisive=0.5)
+        drills = self.out / "pieces/match/data/drills/samples"
+        if drills.exists():
+            words += ["--drills", drills, "--drill-share", recipe.drill_share]
+        held_out = self.store("held-out", demos=1, states=recipe.states, decisive=0.5)
+        self.fuse(words, (held_out,))
+        stores = [
+            self.store("tasks", demos=1, states=recipe.states, decisive=0.5),
+            self.store("acted", demos=1, states=recipe.states, decisive=0.5),
+        ]
+        earlier = self.out / "pieces/act/data"
+        if self.piece == "refine" and (earlier / "acted/samples").exists():
+            stores += [earlier / "tasks/samples", earlier / "acted/samples"]
+        self.learn(words, stores, held_out)
+
+    def fuse(self, words: Sequence[object], stores: Sequence[Path]) -> None:
+        """Fuse layers beside the rest, on a few held-out scenes: the run that learns finds them in the cache."""
+        shutil.rmtree(self.data / "fuse", ignore_errors=True)
+        self.steps.begin("fuse", *words, *self.settings(stores), "--steps", 2, "--out", self.data / "fuse")
+
+    def settings(self, stores: Sequence[Path]) -> list[object]:
+        """What a run is told of its samples and itself."""
+        recipe = self.recipe
+        # Tasks and drills take turns, as they were put into the list.
+        shares = [1.0] if len(stores) == 1 else [1 - recipe.drilled, recipe.drilled] * (len(stores) // 2)
+        return [
+            "--samples", *stores, "--weights", *shares, "--vae", self.seen_with(), "--batch", recipe.batch,
+            "--shared", recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--patch",
+            recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs",
+        ]  # fmt: skip
+
+    def learn(self, words: Sequence[object], stores: Sequence[Path], held_out: Path) -> None:
+        """The piece's run, with all the time that is left."""
+        self.steps.end("fuse")
+        self.record_ahead("learn")
+        self.steps.do(
+            "learn", *words, *self.settings(stores), "--validation", held_out, "--validate-every",
+            self.recipe.validate_every, "--out", self.run_of(self.piece), "--fit", "--save-every", 2000, "--minutes",
+            self.steps.left(_KEEP), *self.again(self.piece),
+        )  # fmt: skip
+
+    def record_ahead(self, during: str) -> None:
+        """What the next piece learns from, recorded beside for as long as this one learns."""
+        after = _AFTER.get(self.piece)
+        if self.ahead and after is not None and during not in self.steps.commands:
+            self.steps.aside(
+                f"record-for-{after}", "reproduce", "--out", self.out, "--pieces", after, "--record-only", "--seed",
+                self.seed, "--workers", self.workers, "--minutes", self.steps.left(), *(["--small"] * self.small),
+            )  # fmt: skip
 
     def attempt(self) -> None:
         """Closed-loop success in scenes of other seeds, from one human video a task."""
@@ -218,80 +360,6 @@ class Maker:
     def again(self, piece: str) -> list[object]:
         """What to say to go on with a run that was stopped."""
         return ["--resume"] if any((self.run_of(piece) / "checkpoints").glob("step-*")) else []
-
-    def record(
-        self, name: str, folder: str, episodes: int, body: str, variants: int, first_seed: int, *more: object
-    ) -> None:
-        """Episodes of all training tasks."""
-        few: list[object] = ["--families", *self.recipe.families] if self.recipe.families else []
-        self.steps.do(
-            name, "sim", "record", "--out", self.data / folder, "--episodes-per-task", episodes, "--embodiment", body,
-            "--variants", variants, "--stray", self.recipe.stray, "--first-seed", first_seed, "--workers", self.workers,
-            *few, *more,
-        )  # fmt: skip
-
-    def seen_with(self) -> Path:
-        """The VAE."""
-        vae = self.run_of("see") / "vae"
-        if not vae.exists():
-            raise BadInput(f"{self.piece} needs a VAE, and {self.out} has none: run the piece see first")
-        return vae
-
-    def held_out(self, bodies: Sequence[str], words: Sequence[object], variants: int, states: int) -> None:
-        """Scenes that nothing is learned from but what actions are normalised by.
-
-        While the rest is recorded, layers are fused for them: the run that learns finds them in the compiler's cache.
-        """
-        self.seen_with()
-        statistics, held_out = self.out / "statistics.json", self.data / "held-out"
-        first_seed = _HELD_OUT + 20_000 * PIECES.index(self.piece)
-        self.record("record-held-out", "held-out", 2, "both", variants, first_seed)
-        if not statistics.exists():
-            self.steps.do("statistics", "data", "stats", held_out / "robot", "--horizon", 16, "--overwrite")
-            aside = statistics.with_suffix(".tmp")
-            shutil.copyfile(held_out / "robot/meta/hostbot/statistics.json", aside)
-            os.replace(aside, statistics)
-        self.store("held-out", bodies, states, 0.5)
-        shutil.rmtree(self.data / "fuse", ignore_errors=True)
-        self.steps.begin(
-            "fuse", *words, *self.settings("held-out", bodies), "--steps", 2, "--out", self.data / "fuse"
-        )
-
-    def store(self, folder: str, bodies: Sequence[str], states: int, decisive: float) -> None:
-        """Couple and encode what was recorded."""
-        data = self.data / folder
-        self.steps.do(
-            f"pairs-{folder}", "data", "pairs", data / "robot", "--human", data / "human", "--out",
-            data / "split.json", "--validation", 0, "--overwrite",
-        )  # fmt: skip
-        for body in bodies:
-            self.steps.do(
-                f"samples-{folder}-{body}", "train", "samples", "--robot", data / "robot", "--human", data / "human",
-                "--split", data / "split.json", "--vae", self.seen_with(), "--statistics",
-                self.out / "statistics.json", "--cameras", "bench", "--labels", "events", "--body", body, "--demos", 1,
-                "--states", states, "--decisive", decisive, "--workers", self.workers, "--out", data / "samples" / body,
-            )  # fmt: skip
-
-    def settings(self, folder: str, bodies: Sequence[str]) -> list[object]:
-        """What a run is told of its samples and itself."""
-        recipe = self.recipe
-        shares = [recipe.human_share, round(1 - recipe.human_share, 3)] if len(bodies) == 2 else [1.0]
-        return [
-            "--samples", *(self.data / folder / "samples" / body for body in bodies), "--weights", *shares, "--vae",
-            self.seen_with(), "--batch", recipe.batch, "--shared", recipe.shared, "--lr", recipe.lr, "--optimiser",
-            "muon", "--one-view", 0, "--patch", recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs",
-        ]  # fmt: skip
-
-    def learn(self, bodies: Sequence[str], words: Sequence[object], states: int, decisive: float) -> None:
-        """The piece's run, with all the time that is left."""
-        recipe = self.recipe
-        self.store("varied", bodies, states, decisive)
-        self.steps.end("fuse")
-        self.steps.do(
-            "learn", *words, *self.settings("varied", bodies), "--validation", self.data / "held-out/samples/human",
-            "--validate-every", recipe.validate_every, "--out", self.run_of(self.piece), "--fit", "--save-every", 2000,
-            "--minutes", self.steps.left(0.2), *self.again(self.piece),
-        )  # fmt: skip
 
 
 VERBS: tuple[type, ...] = (Reproduce,)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +28,8 @@ class Started:
     log: Path
     since: float
     process: subprocess.Popen[bytes]
+    behind: bool = False
+    """It yields to the others, and leads a group of processes of its own."""
 
 
 @dataclass
@@ -74,24 +78,42 @@ class Steps:
         if name in self._beside:
             self.finish(self._beside.pop(name))
 
+    def aside(self, name: str, *words: object) -> None:
+        """A command that makes use of what the others leave of the machine, until :meth:`drop`; nobody needs it."""
+        self._beside[name] = self.start(name, *words, behind=True)
+
     def drop(self) -> None:
         """Stop what still runs beside: nobody will wait for it."""
         for one in self._beside.values():
-            one.process.terminate()
+            if one.behind and one.process.poll() is None:
+                os.killpg(
+                    one.process.pid, signal.SIGINT
+                )  # all of them, as by Ctrl-C: recordings keep what they have
+            elif not one.behind:
+                one.process.terminate()
             one.process.wait()
         self._beside.clear()
 
-    def start(self, name: str, *words: object) -> Started:
-        """Begin a command, for those that run side by side."""
+    def start(self, name: str, *words: object, behind: bool = False) -> Started:
+        """Begin a command, for those that run side by side; one that is behind yields to the others."""
         listed = [str(word) for word in words]
         print(f"[{self.seconds:5.0f} s] {name}: hostbot {shlex.join(listed)}", flush=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.folder / f"{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "hostbot", *listed], stdout=file, stderr=subprocess.STDOUT
+                [
+                    *(["nice"] if behind and shutil.which("nice") else []),
+                    sys.executable,
+                    "-m",
+                    "hostbot",
+                    *listed,
+                ],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=behind,
             )
-        return Started(name=name, words=listed, log=log, since=self.seconds, process=process)
+        return Started(name=name, words=listed, log=log, since=self.seconds, process=process, behind=behind)
 
     def finish(self, one: Started) -> None:
         """Wait for a command, and note that it is done."""
