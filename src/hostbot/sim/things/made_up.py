@@ -12,7 +12,7 @@ import numpy as np
 
 from hostbot.sim.things.base import COLOURS, Builder, Grip, Kind, Shape
 
-COUNT = 32
+COUNT = 200
 _COLOURS = 4
 """Colours in which each is to be had."""
 _ACROSS = np.pi / 2
