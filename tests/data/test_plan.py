@@ -1,12 +1,13 @@
-"""Plans made by several processes are those made by one, to the bit."""
+"""Plans made by several processes are those made by one, to the bit; which pairs are planned."""
 
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
 
 from hostbot.data import plan as plans
-from hostbot.data.pairs import SplitConfig, make_split, pairs
+from hostbot.data.pairs import Pair, SplitConfig, make_split, pairs
 from hostbot.data.plan import Planner
 from hostbot.data.sampling import choose_pairs
 from hostbot.data.takes import TakeConfig
@@ -94,3 +95,20 @@ def test_nothing_to_train_on_is_found_by_several_too():
     bodies, planner, chosen = several("human")
     with pytest.raises(DataError, match=f"none of the {len(chosen)} pairs"):
         planner.plan(chosen, Refusing(bodies, tuple(range(len(LENGTHS)))), workers=2)
+
+
+@pytest.mark.parametrize(("demos", "robots", "videos"), [(1, 12, 12), (1, 30, 12), (2, 9, 12), (3, 4, 12)])
+def test_demonstrations_are_used_evenly(demos, robots, videos):
+    """No video is left out while another is used twice, whichever robots there are; other seeds pair others."""
+    every = [
+        Pair(task="one", demo_body="human", demo=d, robot=r) for r in range(robots) for d in range(videos)
+    ]
+    config = sample_config(demos=demos)
+    chosen = choose_pairs(iter(every), config)
+    assert Counter(pair.robot for pair in chosen) == dict.fromkeys(range(robots), demos)
+    assert len({(pair.robot, pair.demo) for pair in chosen}) == demos * robots
+    used = Counter(pair.demo for pair in chosen)
+    counts = [used[d] for d in range(videos)]
+    assert max(counts) - min(counts) <= 1
+    assert choose_pairs(iter(every), config) == chosen
+    assert choose_pairs(iter(every), replace(config, seed=1)) != chosen

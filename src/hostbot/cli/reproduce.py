@@ -48,7 +48,7 @@ class Recipe:
     """States of an episode that are learned from."""
     drills: int = 16_000
     """Robots, sketched in two pictures each, that are about to touch something or to put it down: for matching."""
-    shown: int = 20_000
+    shown: int = 16_000
     """People's videos that they are matched with."""
     held_out: int = 400
     """Drills of either body that nothing is learned from."""
@@ -274,7 +274,7 @@ class Maker:
         ]  # fmt: skip
         held_out = self.store("held-out", demos=1, states=1, decisive=1.0)
         self.fuse(words, (held_out,))
-        self.learn(words, (self.store("drills", demos=2, states=1, decisive=1.0),), held_out)
+        self.learn(words, (self.store("drills", demos=1, states=1, decisive=1.0),), held_out)
 
     def policy(self) -> None:
         """A stage of the policy, from where the piece before it ended, on all episodes there are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -56,15 +57,25 @@ def view_columns(source: EpisodeSource, config: SampleConfig) -> tuple[dict[str,
 
 
 def choose_pairs(all_pairs: Iterator[Pair], config: SampleConfig) -> list[Pair]:
-    """For every robot episode a few of the demonstrations it can be paired with, drawn from the seed."""
+    """For every robot episode a few of the demonstrations it can be paired with, drawn from the seed.
+
+    Those that the episodes before it have used least come first, so that none is left out while another is used twice.
+    """
     by_robot: dict[int, list[Pair]] = {}
     for pair in all_pairs:
         by_robot.setdefault(pair.robot, []).append(pair)
-    chosen = []
+    chosen: list[Pair] = []
+    used: Counter[tuple[str, int]] = Counter()
     for robot, options in sorted(by_robot.items()):
         rng = np.random.default_rng([config.seed, 1, robot])
-        order = rng.permutation(len(options))[: config.demos]
-        chosen += [options[i] for i in sorted(order)]
+        order = sorted(rng.permutation(len(options)), key=lambda i: used[_demo(options[i])])
+        taken = [options[i] for i in sorted(order[: config.demos])]
+        used.update(map(_demo, taken))
+        chosen += taken
     if not chosen:
         raise DataError("there is no pair of a demonstration and a robot episode of the same task")
     return chosen
+
+
+def _demo(pair: Pair) -> tuple[str, int]:
+    return pair.demo_body, pair.demo
