@@ -167,7 +167,8 @@ class Record:
     """Robots at their decisive moments only, set there without physics: many scenes to learn matching from.
     With --drills also people, up to the contact."""
     drills: bool = False
-    """No tasks: one of a table full of things is touched, any of them in turn where robots are sketched."""
+    """No tasks: one of a table full of things is touched, or something is put there; any of them in turn where robots
+    are sketched."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
