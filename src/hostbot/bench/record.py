@@ -180,11 +180,14 @@ def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[N
 def _record_one(
     writer: DatasetWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
 ) -> Note:
-    scene = seed if body == "human" else config.in_scene_of(seed)
+    # People show what robots are sketched doing, each in a room of their own.
+    shared = config.in_scene_of(seed)
+    scene = seed if body == "human" else shared
     room = False
     for failures in range(config.tries):
         used = scene + failures * STRIDE
-        one, instead = config.task_of(name, scene, used), None
+        things = shared + failures * STRIDE if config.drills else used
+        one, instead = config.task_of(name, scene, things), None
         told = one.instructions[0]
         if scene != seed:
             other = config.task_of(name, seed, used)
