@@ -22,6 +22,7 @@ from hostbot.train.distributed import World
 from hostbot.train.log import read_log
 from hostbot.train.loop import Trainer
 from hostbot.train.muon import StackedMuon
+from hostbot.train.optim import make_optimisers
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
 from tests.train import toy
@@ -220,6 +221,77 @@ def test_a_step_that_is_not_finite_changes_nothing_and_many_stop_the_run(store, 
             trainer.train()
     assert all(torch.equal(before[n], p) for n, p in stage.module.named_parameters())
     assert checkpoint.steps_of(tmp_path) == [0]
+
+
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("broken", [(), (0,), (4, 5)])
+def test_a_run_that_is_ahead_of_its_figures_learns_the_same(store, tmp_path, broken):
+    """The same weights, the same log, nothing changed by a step that is not finite; noticed a step later at most."""
+    config = replace(
+        toy.CONFIG,
+        steps=9,
+        batch=4,
+        micro=4,
+        log_every=3,
+        save_every=4,
+        optim=OptimConfig(kind="muon", lr=1e-3, muon_lr=0.01, weight_decay=0.1),
+    )
+    found = []
+    for run_ahead in (False, True):
+        stage = toy.make_stage(store)
+        world, run = (
+            World(mode="single", rank=0, size=1, device=torch.device("cpu")),
+            tmp_path / str(run_ahead),
+        )
+        plain = stage.module.forward
+
+        def forward(batch, generator, plain=plain):
+            figures = plain(batch, generator)
+            worth = math.nan if trainer.step in broken else 1.0  # noqa: B023
+            return figures | {"total": figures["total"] * worth}
+
+        stage.module.forward = forward
+        trainer = Trainer(stage=stage, config=config, run=run, world=world, call=stage.module)
+        trainer.optimisers = make_optimisers(stage.module, config.optim, fused=True)
+        trainer.run_ahead = run_ahead
+        trainer.train()
+        lines = [
+            {k: v for k, v in line.items() if k not in ("samples_per_s", "data_wait")}
+            for line in read_log(run / "log.jsonl")
+        ]
+        found.append((stage.module.state_dict(), lines, checkpoint.steps_of(run)))
+    for name, value in found[0][0].items():
+        assert torch.allclose(value, found[1][0][name], rtol=1e-5, atol=1e-7), name
+        assert torch.isfinite(value).all()
+    assert [line["step"] for line in found[1][1]] == [3, 6, 9]
+    assert found[0][2] == found[1][2]
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert one.keys() == other.keys()
+        assert all(one[k] == pytest.approx(other[k], rel=1e-4) for k in one), (one, other)
+    assert sum(3 * line["skipped"] for line in found[1][1]) == pytest.approx(len(broken))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_run_that_is_ahead_gives_up_where_nothing_is_learned(store, tmp_path):
+    stage = toy.make_stage(store)
+    config = replace(toy.CONFIG, steps=30, batch=4, micro=4, max_bad=3, log_every=100, save_every=100)
+    plain = stage.module.forward
+    stage.module.forward = lambda b, g: plain(b, g) | {"total": plain(b, g)["total"] * math.nan}
+    world = World(mode="single", rank=0, size=1, device=torch.device("cpu"))
+    trainer = Trainer(stage=stage, config=config, run=tmp_path, world=world, call=stage.module)
+    trainer.optimisers = make_optimisers(stage.module, config.optim, fused=True)
+    trainer.run_ahead = True
+    with pytest.raises(BadInput, match="not finite for 3 steps"):
+        trainer.train()
+    assert trainer.step <= 4
 
 
 def test_a_damaged_or_foreign_checkpoint_is_refused(store, tmp_path):

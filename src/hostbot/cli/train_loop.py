@@ -162,6 +162,8 @@ class Learning(Loop):
     """Where latents lie while training: in the GPU's memory if they fit, or read from the disk."""
     graphs: bool = False
     """Replay a step's passes as CUDA graphs, for models so small that launching kernels takes longest."""
+    run_ahead: bool = False
+    """With --graphs: begin a step before the figures of the last one are known, so that the GPU need not wait."""
 
 
 def _model(verb: Learning, samples: Path) -> Any:
@@ -252,7 +254,14 @@ def learn(
     with shown(what, train.steps) as hooks:
         check = rollout_check(verb.out, verb.rollouts, verb.rollout_size) if verb.rollouts else None
         options = run_options(
-            verb, hooks, validation=validation, vae=vae, place=verb.place, check=check, graphs=verb.graphs
+            verb,
+            hooks,
+            validation=validation,
+            vae=vae,
+            place=verb.place,
+            check=check,
+            graphs=verb.graphs,
+            run_ahead=verb.run_ahead,
         )
         outcome, folder = train_policy(config, options)
     tell(outcome, folder, verb.out, verb.json)

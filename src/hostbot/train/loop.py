@@ -36,6 +36,7 @@ from hostbot.train.optim import (
     optimiser_state,
     read_optimisers,
     set_rate,
+    step_guarded,
 )
 from hostbot.types import BadInput
 
@@ -44,6 +45,26 @@ _WARM, _TIMED = 10, 30
 """Steps before the pace is measured, and those it is measured on."""
 _MARGIN = 0.95
 """Share of the time left that steps may take; the rest is for validations and the last checkpoint."""
+
+
+class _Unread:
+    """Figures of a step on their way from the device."""
+
+    def __init__(self, names: list[str], values: Tensor) -> None:
+        self._names, self._event = names, None
+        if values.device.type == "cuda":
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+        else:
+            self._values = values
+
+    def read(self) -> dict[str, float]:
+        """Wait for them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return dict(zip(self._names, self._values.tolist(), strict=True))
 
 
 @dataclass
@@ -65,6 +86,8 @@ class Trainer(Generic[B]):
     """When the minutes began."""
     learner: Callable[[B, torch.Generator], dict[str, Tensor]] | None = None
     """What to do instead of calling the module and going backward, where a step has one micro-batch."""
+    run_ahead: bool = False
+    """Begin a step before the figures of the last one are known; one process on a GPU only."""
 
     def __post_init__(self) -> None:
         if self.fit and not math.isfinite(self.minutes):
@@ -80,6 +103,7 @@ class Trainer(Generic[B]):
         self._times: list[float] = []
         self._seconds, self._waited, self._steps = 0.0, 0.0, 0
         self._ahead = Ahead(self.stage.batch, self.micros, self.world.device)
+        self._unread: _Unread | None = None
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
         """Everything a checkpoint holds."""
@@ -176,12 +200,45 @@ class Trainer(Generic[B]):
         figures = {name: value / len(self.micros) for name, value in sums.items()} | {
             "grad_norm": self._clip()
         }
+        if self.run_ahead:
+            return self._run_ahead(figures, begin, waited, log)
         stop = sums[TOTAL].new_tensor(float(self._wants_to_stop()))
         values = self.world.total(torch.stack([*figures.values(), stop]).double() / self.world.size).tolist()
         means = dict(zip(figures, values[:-1], strict=True))
-        self._apply(means)
-        self._count(means, begin, waited, log)
+        fine = all(math.isfinite(value) for value in means.values())
+        if fine:
+            for optimiser in self.optimisers:
+                optimiser.step()
+        self._stepped(fine)
+        self._note(means)
+        self._time(begin, waited)
+        self._tell(log)
         return values[-1] > 0
+
+    def _run_ahead(self, figures: Mapping[str, Tensor], begin: float, waited: float, log: Log | None) -> bool:
+        """Step at once, undone on the device where something is not finite, and look at the step before meanwhile."""
+        values = torch.stack(list(figures.values())).double()
+        step_guarded(self.optimisers, torch.isfinite(values).all())
+        for optimiser in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        before, self._unread = self._unread, _Unread(list(figures), values)
+        self._read(before)
+        self.step += 1
+        if self.average is not None:
+            self.average.update(self.stage.module, self.step)
+        stop = self._wants_to_stop()
+        if stop or self._due() or self.step % self.config.save_every == 0:
+            self._read(self._unread)
+            self._unread = None
+        self._time(begin, waited)
+        self._tell(log)
+        return stop
+
+    def _read(self, unread: _Unread | None) -> None:
+        if unread is not None:
+            means = unread.read()
+            self._guard(all(math.isfinite(value) for value in means.values()))
+            self._note(means)
 
     def _learn(self, batch: B, micro: int, sums: dict[str, Tensor]) -> None:
         device = self.world.device
@@ -216,33 +273,41 @@ class Trainer(Generic[B]):
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.optim.clip)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
-    def _apply(self, figures: Mapping[str, float]) -> None:
-        """Step the optimisers, unless something is not finite: then nothing is changed."""
-        if all(math.isfinite(v) for v in figures.values()):
-            for optimiser in self.optimisers:
-                optimiser.step()
-            self.bad = 0
-        else:
-            self.bad += 1
+    def _stepped(self, fine: bool) -> None:
+        """After a step; where something was not finite nothing was changed."""
         self.step += 1
         for optimiser in self.optimisers:
             optimiser.zero_grad(set_to_none=True)
-        if self.average is not None and self.bad == 0:
+        if self.average is not None and fine:
             self.average.update(self.stage.module, self.step)
+        self._guard(fine)
+
+    def _guard(self, fine: bool) -> None:
+        """Give up where nothing is learned any more."""
+        self.bad = 0 if fine else self.bad + 1
         if self.bad >= self.config.max_bad:
             raise BadInput(
                 f"loss or gradient was not finite for {self.bad} steps in a row, up to step {self.step}; the weights "
                 f"are those before it. Lower the learning rate and run again with --resume"
             )
 
-    def _count(self, figures: Mapping[str, float], begin: float, waited: float, log: Log | None) -> None:
+    def _note(self, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
             if math.isfinite(value):
                 self.meter.add(name, value)
         self.meter.add("skipped", float(self.bad > 0))
+
+    def _time(self, begin: float, waited: float) -> None:
         self._seconds += time.perf_counter() - begin
         self._waited += waited
         self._steps += 1
+
+    def _due(self) -> bool:
+        """Whether there is something to tell after this step."""
+        last, every = self.step == self.config.steps, self.config.validate_every
+        return last or self.step % self.config.log_every == 0 or bool(every and self.step % every == 0)
+
+    def _tell(self, log: Log | None) -> None:
         due = self.step % self.config.log_every == 0 or self.step == self.config.steps
         record: dict[str, Any] = {"step": self.step} if due else {}
         if due:

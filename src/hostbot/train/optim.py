@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -24,8 +25,10 @@ def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     return ".blocks." in name and parameter.ndim == 2
 
 
-def make_optimisers(module: nn.Module, config: OptimConfig) -> list[torch.optim.Optimizer]:
-    """One optimiser, or two for Muon; their learning rates are set at every step."""
+def make_optimisers(
+    module: nn.Module, config: OptimConfig, fused: bool | None = None
+) -> list[torch.optim.Optimizer]:
+    """One optimiser, or two for Muon; their learning rates are set at every step. Fused on a GPU, if not said."""
     trainable = named_trainable(module)
     for name, parameter in trainable.items():
         if parameter.dtype != torch.float32:
@@ -38,7 +41,8 @@ def make_optimisers(module: nn.Module, config: OptimConfig) -> list[torch.optim.
         raise BadInput("Muon needs whole matrices: use --mode single or ddp with it, or --optimiser adamw")
     chosen = {id(p) for p in hidden}
     rest = [p for p in trainable.values() if id(p) not in chosen]
-    fused = next(iter(trainable.values())).device.type == "cuda"
+    if fused is None:
+        fused = next(iter(trainable.values())).device.type == "cuda"
     optimisers: list[torch.optim.Optimizer] = [
         torch.optim.AdamW(
             rest, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=fused
@@ -57,6 +61,19 @@ def set_rate(optimisers: Sequence[torch.optim.Optimizer], config: OptimConfig, s
         peak = config.muon_lr if isinstance(optimiser, torch.optim.Muon) else config.lr
         for group in optimiser.param_groups:
             group["lr"] = peak * scale
+
+
+def step_guarded(optimisers: Sequence[torch.optim.Optimizer], fine: Bool[Tensor, ""]) -> None:
+    """Step without asking whether gradients are finite: where they are not, nothing is changed, on the device itself.
+
+    Fused AdamW knows how to, as for a gradient scaler; Muon is told.
+    """
+    for optimiser in optimisers:
+        if isinstance(optimiser, StackedMuon):
+            optimiser.fine = fine
+        else:
+            optimiser.found_inf = (~fine).float()  # type: ignore[attr-defined]
+        optimiser.step()
 
 
 def optimiser_state(

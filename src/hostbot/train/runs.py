@@ -84,6 +84,8 @@ class RunOptions:
     begun: float = field(default_factory=time.monotonic)
     graphs: bool = False
     """Replay a step's passes as CUDA graphs."""
+    run_ahead: bool = False
+    """With graphs: begin a step before the figures of the last one are known."""
     validation: tuple[Path, ...] = ()
     vae: Path | None = None
     tensorboard: bool = False
@@ -209,6 +211,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
             learner = graphs_checked(stage, config.train, world, options.hooks.on_warning)
         trainer = resumed(stage, config.train, call, options, world)
         trainer.learner = learner
+        trainer.run_ahead = options.run_ahead and learner is not None
         outcome = trainer.train()
         notes = {"step": outcome.step, "finished": outcome.finished, "run": to_dict(config)}
         folder = export(
