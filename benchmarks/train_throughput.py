@@ -123,19 +123,31 @@ def time_run(
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(args.steps):
-            trainer._one_step(None)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - begin
+        seconds = timed(trainer, args.steps, device)
         found = {"samples_per_s": round(args.steps * batch / seconds, 2), **trainer._speed()}
         found["samples_per_s"] = round(args.steps * batch / seconds, 2)
         found["step_ms"] = round(1e3 * seconds / args.steps, 2)
+        if trainer.learner is not None:  # beside it, in the same run
+            trainer.run_ahead = True
+            timed(trainer, args.warmup, device)
+            ahead = timed(trainer, args.steps, device)
+            found["run_ahead"] = {
+                "samples_per_s": round(args.steps * batch / ahead, 2), "times_as_fast": round(seconds / ahead, 2)
+            }  # fmt: skip
         if args.profile:
             found["profile"] = profile(trainer)
         del trainer
     return found
+
+
+def timed(trainer: Trainer[Any], steps: int, device: torch.device) -> float:
+    """Seconds that so many steps take, the card's work included."""
+    begin = time.perf_counter()
+    for _ in range(steps):
+        trainer._one_step(None)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def profile(trainer: Trainer[Any], steps: int = 4) -> dict[str, Any]:
