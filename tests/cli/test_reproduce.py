@@ -2,7 +2,12 @@
 
 import itertools
 import json
+import os
 import shutil
+import signal
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +21,10 @@ class Ended:
     def __init__(self, code):
         self.code = code
 
-    def wait(self):
-        return self.code
+    pid = 2**22 + 7  # beyond any there is
 
-    poll = wait
+    def wait(self, timeout=None):
+        return self.code
 
 
 class Commands:
@@ -47,8 +52,6 @@ class Commands:
             self._touch(f"{out}/{left[words[1]]}")
 
     def _touch(self, path):
-        from pathlib import Path
-
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("{}")
 
@@ -56,6 +59,7 @@ class Commands:
 @pytest.fixture
 def commands(monkeypatch):
     def use(kind=Commands, **settings):
+        monkeypatch.setattr("hostbot.cli.reproduce._has_gpu", lambda: True)
         made = kind(**settings)
         monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", made.run)
         return made
@@ -209,3 +213,56 @@ def test_a_piece_without_time_says_so(tmp_path):
     steps = Steps(tmp_path, 0.01)
     with pytest.raises(BadInput, match="none of 0.01 is left"):
         steps.left()
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_whatever_is_recorded_beside_ends_with_the_piece(tmp_path, monkeypatch, deaf):
+    """A group of real processes, one of which started another; also where Ctrl-C is ignored, as behind a script's &."""
+    program, noted = tmp_path / "program", tmp_path / "pids"
+    hear = "signal.signal(signal.SIGINT, signal.SIG_IGN)" if deaf else "pass"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, pathlib, signal, subprocess, sys, time\n{hear}\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(noted)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\ntime.sleep(60)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("hostbot.cli.steps.sys.executable", str(program))
+    monkeypatch.setattr("hostbot.cli.steps._PATIENCE", 1.0)
+    steps = Steps(tmp_path / "piece", 1.0)
+    steps.aside("record-for-later", "sim", "record")
+    until = time.monotonic() + 20
+    while not (noted.exists() and len(noted.read_text().split()) == 2) and time.monotonic() < until:
+        time.sleep(0.05)
+    pids = [int(pid) for pid in noted.read_text().split()]
+    steps.drop()
+    until = time.monotonic() + 5
+    while any(map(_runs, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(_runs, pids))
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_piece_that_is_told_to_end_ends_its_steps(tmp_path, monkeypatch):
+    ended = []
+
+    class Waits(Ended):
+        def wait(self, timeout=None):
+            if not ended:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(5)
+            return self.code
+
+        def terminate(self):
+            ended.append(self)
+
+    monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", lambda *words, **more: Waits(0))
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see"]) == 130
+    assert len(ended) == 1
+    assert signal.getsignal(signal.SIGTERM) == before

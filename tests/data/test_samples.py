@@ -1,5 +1,6 @@
 """Samples: each latent is of the frames the equations name, draws depend on (seed, step) alone."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -7,14 +8,14 @@ import pytest
 import torch
 
 from hostbot import couple
-from hostbot.data.batches import DrawConfig, Mixture, Pool, generator_for
+from hostbot.data.batches import DrawConfig, Mixture, Pool, generator_for, moved
 from hostbot.data.fill import fill, pieces_of
 from hostbot.data.plan import _drawn
 from hostbot.data.samples import Store
 from hostbot.data.speed import SpeedConfig
 from hostbot.data.takes import TakeConfig, crop_point, make_take
 from hostbot.types import BadInput, Camera, DataError
-from tests.data.toy import COUPLE, ROBOT, SIZE, make_plan, make_store, sample_config, sources, truth
+from tests.data.toy import ABOVE, COUPLE, ROBOT, SIZE, make_plan, make_store, sample_config, sources, truth
 
 TEXT = torch.arange(2 * 3 * 4).reshape(2, 3, 4).float()
 EVERY = DrawConfig(micro=8, demo_dropout=0.0, one_view=0.0)
@@ -116,35 +117,56 @@ def test_samples_that_share_a_window_lie_in_it(store):
         assert ((batch.p >= -1) & (batch.p <= 1)).all()
 
 
-def test_pictures_are_moved_with_what_is_pointed_at(store):
-    """Each latent is where it says it is from, edges are drawn out, and the point goes along."""
+def test_latents_are_moved_each_view_by_itself_and_edges_drawn_out():
+    latents = torch.arange(2 * 3 * 2 * 8 * 5.0).reshape(2, 3, 2, 8, 5)  # two views of four rows
+    by = torch.tensor([[2, -1], [-4, 3]])
+    found = moved(latents, by, 2)
+    for b, view, y, x in itertools.product(range(2), range(2), range(4), range(5)):
+        from_y, from_x = min(max(y - int(by[b, 1]), 0), 3), min(max(x - int(by[b, 0]), 0), 4)
+        assert torch.equal(found[b, :, :, 4 * view + y, x], latents[b, :, :, 4 * view + from_y, from_x])
+
+
+def test_pictures_are_moved_with_what_is_pointed_at(tmp_path, monkeypatch):
+    """What a robot sees and what follows by as much as its point, the demonstration by itself, actions not at all."""
+    store, calls = make_store(tmp_path / "store", cameras=(ABOVE,)), []
+
+    def noted(latents, by, num_views):
+        calls.append((latents, by))
+        return latents + 1
+
+    monkeypatch.setattr("hostbot.data.batches.moved", noted)
     pool = pool_of(store)
-    config, num_views = replace(EVERY, micro=8, shared=2, shift=1), store.rows.point.shape[1]
-    seen_shifts, gone = set(), 0
-    for step in range(40):
+    monkeypatch.setattr(pool, "_side", 4)
+    config, (height, width) = replace(EVERY, micro=8, shared=2, shift=2), store.clip.shape[-2:]
+    apart, gone, shifts = 0, 0, set()
+    for step in range(30):
+        calls.clear()
         plain = pool.draw(replace(config, shift=0), generator_for(0, step, 0))
         batch = pool.draw(config, generator_for(0, step, 0))
-        height, width = plain.observation.shape[3] // num_views, plain.observation.shape[4]
-        for b in range(len(plain.point)):
-            by = ((batch.point - plain.point)[b, 0] * torch.tensor([width, height])).round().int().tolist()
-            seen_shifts.add(tuple(by))
-            for v in range(num_views):
-                before, after = (
-                    x.observation[b, :, 0, v * height : (v + 1) * height] for x in (plain, batch)
-                )
-                for y in range(height):
-                    for x in range(width):
-                        from_y, from_x = min(max(y - by[1], 0), height - 1), min(max(x - by[0], 0), width - 1)
-                        assert torch.equal(after[:, y, x], before[:, from_y, from_x])
-            inside = ((batch.point[b] >= 0) & (batch.point[b] < 1)).all(-1)
-            assert torch.equal(batch.seen[b], plain.seen[b] & inside)
-            gone += int((plain.seen[b] & ~inside).sum())
-        if plain.demo is not None:
-            assert batch.demo.shape == plain.demo.shape
+        (seen, own), (follows, with_it), (shown, theirs) = calls
+        assert torch.equal(seen, plain.observation)
+        assert torch.equal(follows, plain.future)
+        assert torch.equal(shown, plain.demo)
+        assert all(torch.equal(b, p + 1) for b, p in ((batch.observation, seen), (batch.demo, shown)))
+        assert torch.equal(own, with_it)
+        side = torch.tensor([width, height // store.rows.point.shape[1]])
+        assert torch.allclose(batch.point, plain.point + (own / side)[:, None])
+        inside = ((batch.point >= 0) & (batch.point < 1)).all(-1)
+        assert torch.equal(batch.seen, plain.seen & inside)
         assert torch.equal(batch.action, plain.action)
-    assert seen_shifts == {(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)}
+        apart += int((own[::2] != theirs).any())
+        gone += int((plain.seen & ~inside).sum())
+        shifts |= {tuple(by) for by in [*own.tolist(), *theirs.tolist()]}
+    assert apart > 25
+    assert gone > 0
+    assert shifts == set(itertools.product(range(-2, 3), repeat=2))
+
+
+def test_pictures_are_not_moved_out_of_sight(store):
     with pytest.raises(BadInput, match="0 latents or more"):
-        replace(config, shift=-1)
+        replace(EVERY, shift=-1)
+    with pytest.raises(BadInput, match="half of it at most"):
+        pool_of(store).draw(replace(EVERY, shift=99), generator_for(0, 0, 0))
 
 
 def test_robots_are_exchanged_among_those_of_one_instruction(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hostbot.data.batches import DrawConfig
 from hostbot.train import checkpoint
 from hostbot.train.compiled import compile_checked
 from hostbot.train.config import OptimConfig, TrainConfig
@@ -23,6 +24,8 @@ from hostbot.train.log import read_log
 from hostbot.train.loop import Trainer
 from hostbot.train.muon import StackedMuon
 from hostbot.train.optim import make_optimisers
+from hostbot.train.runs import RunConfig, claim
+from hostbot.train.stages import LossWeights
 from hostbot.types import BadInput
 from tests.data.toy import ABOVE, make_store, small
 from tests.train import toy
@@ -302,6 +305,36 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(store, tmp_path):
     file.write_bytes(file.read_bytes()[:-7])
     with pytest.raises(BadInput, match="bytes"):
         toy.run(store, tmp_path)
+
+
+def test_a_run_begun_before_a_setting_was_there_goes_on(tmp_path):
+    """It was made with the default; another value is another run."""
+    config = toy_run()
+    checkpoints = tmp_path / "checkpoints" / "step-00000000"
+    claim(tmp_path, config, resume=False)
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "state.json").write_text("{}")
+    assert checkpoint.steps_of(tmp_path) == [0]
+    path = tmp_path / "config.json"
+    old = json.loads(path.read_text())
+    del old["drills"], old["draw"]["shift"], old["weights"]["pair"]
+    path.write_text(json.dumps(old))
+    claim(tmp_path, config, resume=True)
+    path.write_text(json.dumps(old))
+    with pytest.raises(BadInput, match=r"other settings \(draw\)"):
+        claim(tmp_path, replace(config, draw=replace(config.draw, shift=1)), resume=True)
+
+
+def toy_run():
+    return RunConfig(
+        name="toy",
+        model=toy.MODEL,
+        train=toy.CONFIG,
+        draw=DrawConfig(micro=4),
+        weights=LossWeights(),
+        samples=("somewhere",),
+        shares=(),
+    )
 
 
 def test_only_the_last_checkpoints_are_kept(whole):

@@ -1,5 +1,6 @@
 """What is learned: pointing, low-rank changes, weights that start a stage, and what a run leaves behind."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -159,6 +160,9 @@ def test_pairing_counts_the_token_the_point_lies_in(store):
     assert policy.point.pair.look.weight.grad.abs().sum() > 0
     with pytest.raises(BadInput, match="pointing alone"):
         LossWeights(flow=1.0, pair=1.0)
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(BadInput, match="counts 0 or more"):
+            LossWeights(flow=0.0, pair=wrong)
 
 
 def test_a_head_that_had_no_pairing_is_gone_on_from(store, tmp_path):

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, get_args
 
 from tyro.conf import arg
 
-from hostbot.cli.steps import Steps
+from hostbot.cli.steps import Steps, told_to_end
 from hostbot.config import read_json, to_dict, write_json
 from hostbot.types import BadInput
 
@@ -106,7 +106,7 @@ class Reproduce:
     keep_data: bool = False
     """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
     record_only: bool = False
-    """Only record what the pieces learn from, as far as the minutes go."""
+    """Only record what the pieces learn from."""
 
     def run(self) -> None:
         """One piece after the other."""
@@ -126,14 +126,21 @@ class Reproduce:
                 ahead=not self.record_only and _AFTER.get(piece) in chosen, small=self.small,
             )  # fmt: skip
             print(f"{piece}:", flush=True)
-            try:
-                maker.recordings() if self.record_only else maker.make()
-            finally:
-                steps.drop()
+            with told_to_end():
+                try:
+                    maker.recordings() if self.record_only else maker.make()
+                finally:
+                    steps.drop()
         if not self.keep_data and not self.record_only:
             for piece in chosen:
                 shutil.rmtree(self.out / "pieces" / piece / "data", ignore_errors=True)
         print(f"wrote {self.out}")
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _claim(out: Path, recipe: Recipe, seed: int) -> None:
@@ -299,6 +306,8 @@ class Maker:
 
     def fuse(self, words: Sequence[object], stores: Sequence[Path]) -> None:
         """Fuse layers beside the rest, on a few held-out scenes: the run that learns finds them in the cache."""
+        if not _has_gpu():  # nothing is fused on a CPU
+            return
         shutil.rmtree(self.data / "fuse", ignore_errors=True)
         self.steps.begin("fuse", *words, *self.settings(stores), "--steps", 2, "--out", self.data / "fuse")
 
@@ -329,7 +338,7 @@ class Maker:
         if self.ahead and after is not None and during not in self.steps.commands:
             self.steps.aside(
                 f"record-for-{after}", "reproduce", "--out", self.out, "--pieces", after, "--record-only", "--seed",
-                self.seed, "--workers", self.workers, "--minutes", self.steps.left(), *(["--small"] * self.small),
+                self.seed, "--workers", self.workers, *(["--small"] * self.small),
             )  # fmt: skip
 
     def attempt(self) -> None:

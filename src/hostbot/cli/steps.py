@@ -10,13 +10,48 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from hostbot.types import BadInput
 
 _TAIL = 1500
+_PATIENCE = 10.0
+"""Seconds in which a group of processes may end by itself."""
+
+
+class Terminated(KeyboardInterrupt):
+    """This process was told to end, and nobody else was."""
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """SIGTERM and a closed terminal end what was begun, too, instead of leaving it alone."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    names = [n for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
+    before = {getattr(signal, name): signal.signal(getattr(signal, name), end) for name in names}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_all(leader: subprocess.Popen[bytes]) -> None:
+    """End a group of processes as Ctrl-C would, by which recordings keep what they have; then less kindly."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(leader.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            leader.wait(timeout=_PATIENCE)
+            return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +120,11 @@ class Steps:
     def drop(self) -> None:
         """Stop what still runs beside: nobody will wait for it."""
         for one in self._beside.values():
-            if one.behind and one.process.poll() is None:
-                os.killpg(
-                    one.process.pid, signal.SIGINT
-                )  # all of them, as by Ctrl-C: recordings keep what they have
-            elif not one.behind:
+            if one.behind:
+                _stop_all(one.process)
+            else:
                 one.process.terminate()
-            one.process.wait()
+                one.process.wait()
         self._beside.clear()
 
     def start(self, name: str, *words: object, behind: bool = False) -> Started:
@@ -119,6 +152,10 @@ class Steps:
         """Wait for a command, and note that it is done."""
         try:
             code = one.process.wait()
+        except Terminated:
+            one.process.terminate()
+            one.process.wait()
+            raise
         except KeyboardInterrupt:
             one.process.wait()  # it was told, too, and saves what it has
             raise

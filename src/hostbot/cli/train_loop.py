@@ -199,10 +199,10 @@ def _drills(micro: int, shared: int, drills: tuple[Path, ...], share: float) -> 
     from hostbot.presets import drilling
     from hostbot.train.runs import DrillConfig
 
+    if not 0 < share < 1 and (drills or share != 0):
+        raise BadInput(f"drills are a share of the steps between 0 and 1, got {share:g}")
     if not drills:
         return None
-    if not 0 < share < 1:
-        raise BadInput(f"drills are a share of the steps between 0 and 1, got {share:g}")
     draw, weights = drilling(micro, shared)
     return DrillConfig(
         samples=tuple(str(path.resolve()) for path in drills), share=share, draw=draw,

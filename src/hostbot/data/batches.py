@@ -142,12 +142,17 @@ class Pool:
             for low, high in _runs(np.packbits(takes.present, axis=1)[:, 0][rows.take])
         ]
         self._sizes = torch.tensor([float(g.high - g.low) for g in self._groups])
+        self._side = int(self._clip.shape[-1])
 
     def __len__(self) -> int:
         return len(self.store.rows)
 
     def draw(self, config: DrawConfig, g: torch.Generator) -> Batch:
         """One micro-batch."""
+        if config.shift > self._side // 2:
+            raise BadInput(
+                f"pictures of {self._side} latents cannot be moved by {config.shift}: half of it at most"
+            )
         group = self._groups[int(torch.multinomial(self._sizes, 1, generator=g))]
         coins = torch.rand(3, generator=g).tolist()
         has_demo = coins[0] >= config.demo_dropout
@@ -207,7 +212,7 @@ class Pool:
         return rows, rows, f0.repeat_interleave(config.shared)
 
     @cached_property
-    def _single(self) -> bool:
+    def single(self) -> bool:
         """Whether no episode has states at different points."""
         rows = self.store.rows
         states = np.unique(np.stack([rows.episode, rows.version, rows.frames[:, 0]]), axis=1)
@@ -215,7 +220,7 @@ class Pool:
 
     def _alike(self, group: _Group, rows: Int64[Tensor, " B"], g: torch.Generator) -> Int64[Tensor, " B"]:
         """For each row any one of the same instruction."""
-        if not self._single:
+        if not self.single:
             raise BadInput(
                 f"{self.store.folder} has several states of an episode, which are not at the same point of a task: "
                 "make it with --states 1 to exchange its robots"

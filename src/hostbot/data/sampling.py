@@ -59,7 +59,8 @@ def view_columns(source: EpisodeSource, config: SampleConfig) -> tuple[dict[str,
 def choose_pairs(all_pairs: Iterator[Pair], config: SampleConfig) -> list[Pair]:
     """For every robot episode a few of the demonstrations it can be paired with, drawn from the seed.
 
-    Those that the episodes before it have used least come first, so that none is left out while another is used twice.
+    Those that the episodes before it have used least come first: where all can be had by all, none is used twice while
+    another is left out.
     """
     by_robot: dict[int, list[Pair]] = {}
     for pair in all_pairs:

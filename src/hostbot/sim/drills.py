@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 
 import numpy as np
 
@@ -127,20 +128,15 @@ def _look(thing: Thing) -> tuple[str, str]:
 
 
 def _kept_for(held: Thing) -> set[tuple[str, str]]:
-    """What novel tasks put such a thing at: nothing of the kind is to be seen in training."""
-    return {place for item, place in _novel() if item == _look(held)}
+    """What novel tasks bring together with such a thing, whichever way: no drill does."""
+    return {other for one, other in _novel() if one == _look(held)}
 
 
 @cache
 def _novel() -> frozenset[tuple[tuple[str, str], tuple[str, str]]]:
-    """What novel tasks put where, by looks."""
-    found = set()
-    for name in split().novel:
-        scene = {thing.name: thing for thing in task(name).scene}
-        for move in task(name).script:
-            if isinstance(move, Put):
-                found.add((_look(scene[move.item]), _look(scene[move.frame.partition("/")[0]])))
-    return frozenset(found)
+    """Any two things, by looks, that a novel task is about."""
+    together = [map(_look, task(name).things) for name in split().novel]
+    return frozenset(pair for looks in together for pair in permutations(looks, 2))
 
 
 def _beside(thing: Thing) -> tuple[tuple[str, Put], ...]:

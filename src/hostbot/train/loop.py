@@ -43,6 +43,8 @@ from hostbot.types import BadInput
 B = TypeVar("B")
 _WARM, _TIMED = 10, 30
 """Steps before the pace is measured, and those it is measured on."""
+_ODD = 3.0
+"""A step that takes so many times the median is not the pace."""
 _MARGIN = 0.95
 """Share of the time left that steps may take; the rest is for validations and the last checkpoint."""
 
@@ -177,8 +179,9 @@ class Trainer(Generic[B]):
         if done != _WARM + _TIMED:
             return
         left = 60 * self.minutes - (now - self.begun)
-        # The median: a step in which something is compiled or saved is not the pace.
-        typical = statistics.median(b - a for a, b in itertools.pairwise(self._times))
+        # Without steps in which something is compiled or saved; those of drills are shorter, and count.
+        taken = [b - a for a, b in itertools.pairwise(self._times)]
+        typical = statistics.mean(t for t in taken if t <= _ODD * statistics.median(taken))
         pace = self.world.total(torch.tensor([typical, left], dtype=torch.float64))
         seconds, left = (pace / self.world.size).tolist()
         steps = self.step + max(1, int(_MARGIN * left / seconds))

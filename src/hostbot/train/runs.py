@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -101,7 +101,7 @@ def claim(run: Path, config: object, resume: bool) -> None:
     if steps_of(run):  # a run that failed before its first checkpoint has nothing to lose
         if not resume:
             raise BadInput(f"{run} holds a run already: give --resume to go on with it, or another --out")
-        before = read_json(path)
+        before = _filled(config, read_json(path))
         differing = [k for k in now if _settings(now)[k] != _settings(before).get(k)]
         if differing:
             raise BadInput(
@@ -124,6 +124,18 @@ def claim_together(run: Path, config: object, resume: bool, world: World) -> Non
             error = str(reason)
     if (told := world.first_error(error)) is not None:
         raise BadInput(told)
+
+
+def _filled(config: object, before: dict[str, Any]) -> dict[str, Any]:
+    """What a run was begun with, settings that came later at their defaults: that is what it was made with."""
+    found = dict(before)
+    for one in fields(config) if is_dataclass(config) else ():
+        value = getattr(config, one.name)
+        if one.name not in found and one.default is not MISSING:
+            found[one.name] = one.default
+        elif is_dataclass(value) and isinstance(found.get(one.name), dict):
+            found[one.name] = _filled(value, found[one.name])
+    return found
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +210,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         seed = config.train.seed
         drills = None
         if config.drills is not None:
-            drills = _drills(config.drills, stores[0], world, options.place)
+            drills = _drills(config.drills, stores[0], text, world, options.place)
         stage = PolicyStage(
             module=policy, samples=samples, draw=config.draw, seed=seed, check=check, drills=drills
         )
@@ -226,8 +238,12 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         return outcome, folder
 
 
-def _drills(config: DrillConfig, like: Store, world: World, place: str) -> Drills:
-    samples, stores, _ = open_pools(config.samples, world, place, ())
+def _drills(config: DrillConfig, like: Store, text: str, world: World, place: str) -> Drills:
+    samples, stores, identity = open_pools(config.samples, world, place, ())
+    if identity != text:
+        raise BadInput(f"{stores[0].folder} was read by {identity}, {like.folder} by {text}")
+    if config.draw.exchange and not all(pool.single for pool in samples.pools):
+        raise BadInput("drills have one state an episode: make their store with --states 1")
     if _essence(stores[0].info) != _essence(like.info):
         raise BadInput(
             f"{stores[0].folder} and {like.folder} were made with another VAE, statistics, coupling or robot: "

@@ -11,6 +11,7 @@ h means a demonstration is summed up by, d their width, k cells along a token's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -43,6 +44,10 @@ class LossWeights:
     """The robot's views that are looked at where pointing alone counts; ``None``: all."""
 
     def __post_init__(self) -> None:
+        for name in ("flow", "point", "pair"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise BadInput(f"a loss counts 0 or more, got {value:g} for {name}")
         if self.sight is not None and self.flow:
             raise BadInput("only matching can look at some of the robot's views: the rest needs all of them")
         if self.pair and self.flow:
