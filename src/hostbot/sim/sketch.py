@@ -126,6 +126,8 @@ def human_sketch(
             first = actor.frame if any(event.name == "grasp" for event in actor.events) else None
         elif made := [e.frame for e in actor.events if e.name not in PASSING and e.frame > first]:
             until = min(until, made[0] + stay)
+    if not frames:  # what was to be in the hand was never taken
+        frames.append(take.picture())
     take.close()
     since = first or 0
     shown = [replace(event, frame=event.frame - since) for event in actor.events if event.frame > since]
