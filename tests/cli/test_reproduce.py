@@ -104,7 +104,7 @@ def test_layers_are_fused_beside_the_encoding_for_just_the_run_that_learns(comma
     assert {"--fine", "--channels", "--decoder-width"} <= set(next(w for w in done.told if w[1] == "vae"))
 
 
-def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(commands, tmp_path):
+def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(commands, tmp_path, capsys):
     class Encodes(Commands):
         def run(self, command, stdout, stderr, start_new_session=False):
             if {"train", "samples"} <= set(command[:6]):
@@ -127,6 +127,7 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
     (learn,) = [w for w in fresh.told if w[:2] == ["train", "policy"] and "--validation" in w]
     assert "--drills" not in learn
+    assert "refine is learned without drills" in capsys.readouterr().out
     assert learn[learn.index("--samples") + 3] == "--weights"
     assert not list(tmp_path.glob("pieces/*/data"))
 

@@ -99,61 +99,45 @@ def test_one_instruction_is_one_place():
     assert all(one.things[0].words in one.instructions[0] and not one.begun for _, one in named)
 
 
+def sketches(family, seeds):
+    """Robots' sketches of every thing that may be meant, with the world they were made in and the hand that moves."""
+    for seed, one in of_family(family, seeds):
+        env = SimEnv(one, BLIND)
+        with contextlib.suppress(NoRoom):
+            env.begin(seed)
+            for which in range(THINGS):
+                meant = drill(seed, which)
+                sketch = robot_sketch(one, seed, BLIND, 1.0, meant if which else None)
+                if sketch.success:
+                    path, hands = sketch.trajectory, (slice(0, 3), slice(10, 13))
+                    hand = max(hands, key=lambda h: np.linalg.norm(path.state[1, h] - path.state[0, h]))
+                    yield env.world, meant, path, hand
+        env.close()
+
+
 def test_the_hand_goes_to_the_thing_that_is_meant():
     """Of all things in the scene the one that is meant is nearest to the hand at its first contact."""
     made = 0
-    for seed, one in of_family(TOUCH, range(24)):
-        env = SimEnv(one, BLIND)
-        try:
-            env.begin(seed)
-        except NoRoom:
-            continue
-        for which in range(THINGS):
-            meant = drill(seed, which)
-            sketch = robot_sketch(one, seed, BLIND, 1.0, meant if which else None)
-            if not sketch.success:
-                continue
-            made += 1
-            hand, state = _moving(sketch)
-            away = {
-                t.name: np.linalg.norm((env.world.pose(t.name).pos - state[1, hand])[:2]) for t in one.scene
-            }
-            big = meant.things[0].kind.__name__ == "drawer"  # held by its handle, away from its middle
-            assert big or min(away, key=away.__getitem__) == meant.things[0].name
-        env.close()
+    for world, meant, path, hand in sketches(TOUCH, range(24)):
+        made += 1
+        at = path.state[1, hand]
+        away = {t.name: np.linalg.norm((world.pose(t.name).pos - at)[:2]) for t in meant.scene}
+        big = meant.things[0].kind.__name__ == "drawer"  # held by its handle, away from its middle
+        assert big or min(away, key=away.__getitem__) == meant.things[0].name
     assert made > 30
-
-
-def _moving(sketch):
-    state = sketch.trajectory.state
-    hand = max((slice(0, 3), slice(10, 13)), key=lambda h: np.linalg.norm(state[1, h] - state[0, h]))
-    return hand, state
 
 
 def test_what_is_held_is_brought_to_the_place_that_is_meant():
     """One state with something up in the hand, then the hand at the place: over it, in it or at its side."""
     made = 0
-    for seed, one in of_family(BRING, range(30)):
-        env = SimEnv(one, BLIND)
-        try:
-            env.begin(seed)
-        except NoRoom:
-            continue
-        for which in range(THINGS):
-            meant = drill(seed, which)
-            sketch = robot_sketch(one, seed, BLIND, 1.0, meant if which else None)
-            if not sketch.success:
-                continue
-            made += 1
-            hand, state = _moving(sketch)
-            assert len(state) == 2
-            assert [event.name for event in sketch.trajectory.events] == ["release"]
-            put, frame = meant.script[1], env.world.base(meant.things[1].name)
-            place = frame.pos + (np.eye(3) if put.square else frame.rot) @ np.asarray(put.at)
-            assert np.linalg.norm((state[1, hand] - place)[:2]) < 0.06  # a thing may be held at its rim
-            held = env.world.pose(meant.things[0].name).pos
-            assert state[0, hand][2] > held[2]
-        env.close()
+    for world, meant, path, hand in sketches(BRING, range(30)):
+        made += 1
+        assert len(path.state) == 2
+        assert [event.name for event in path.events] == ["release"]
+        put, frame = meant.script[1], world.base(meant.things[1].name)
+        place = frame.pos + (np.eye(3) if put.square else frame.rot) @ np.asarray(put.at)
+        assert np.linalg.norm((path.state[1, hand] - place)[:2]) < 0.06  # a thing may be held at its rim
+        assert path.state[0, hand][2] > world.pose(meant.things[0].name).pos[2]
     assert made > 30
 
 

@@ -3,7 +3,7 @@
 A piece needs nothing of those before it but what they learned (a VAE, a policy, one file of statistics); data it lacks
 it records itself, from seeds of its own. So pieces can run on one machine or on a fresh one each, and a piece that was
 stopped goes on where it stood. On one machine no time is lost: while the GPU learns a piece, the CPU records what
-the next one needs.
+the next one needs; and acting finds the drills of matching there, of which it keeps making some steps.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Reproduce:
                 finally:
                     steps.drop()
         if not self.keep_data and not self.record_only:
-            for piece in chosen:
+            for piece in PIECES[: PIECES.index(chosen[-1]) + 1]:  # what later ones have recorded is theirs
                 shutil.rmtree(self.out / "pieces" / piece / "data", ignore_errors=True)
         print(f"wrote {self.out}")
 
@@ -293,6 +293,8 @@ class Maker:
         drills = self.out / "pieces/match/data/drills/samples"
         if drills.exists():
             words += ["--drills", drills, "--drill-share", recipe.drill_share]
+        else:
+            print(f"{drills} is not here: {self.piece} is learned without drills among its steps", flush=True)
         held_out = self.store("held-out", demos=1, states=recipe.states, decisive=0.5)
         self.fuse(words, (held_out,))
         stores = [

@@ -224,6 +224,8 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         trainer = resumed(stage, config.train, call, options, world)
         trainer.learner = learner
         trainer.run_ahead = options.run_ahead and learner is not None
+        if options.run_ahead and learner is None:
+            options.hooks.on_warning("without graphs no step runs ahead: training goes on step by step")
         outcome = trainer.train()
         notes = {"step": outcome.step, "finished": outcome.finished, "run": to_dict(config)}
         folder = export(
