@@ -127,7 +127,7 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
     (learn,) = [w for w in fresh.told if w[:2] == ["train", "policy"] and "--validation" in w]
     assert "--drills" not in learn
-    assert "refine is learned without drills" in capsys.readouterr().out
+    assert "refine is learned without any" in capsys.readouterr().out
     assert learn[learn.index("--samples") + 3] == "--weights"
     assert not list(tmp_path.glob("pieces/*/data"))
 
@@ -135,7 +135,8 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
 def test_what_is_recorded_ahead_is_what_the_piece_would_record(commands, tmp_path):
     ahead = commands()
     assert (
-        main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--record-only", "--workers", "3"]) == 0
+        main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--prepare-only", "--workers", "3"])
+        == 0
     )
     assert {words[1] for words in ahead.told} == {"record"}
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match"]) == 0
@@ -185,7 +186,7 @@ def test_the_policy_goes_on_from_the_last_that_there_is(commands, tmp_path, caps
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match"]) == 0
     refined = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
-    policy = next(words for words in refined.told if words[:2] == ["train", "policy"])
+    policy = next(words for words in refined.told if words[:2] == ["train", "policy"] and "--from" in words)
     assert policy[policy.index("--from") + 1] == str(tmp_path / "match")
 
 
@@ -267,3 +268,39 @@ def test_a_piece_that_is_told_to_end_ends_its_steps(tmp_path, monkeypatch):
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see"]) == 130
     assert len(ended) == 1
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_piece_that_learns_next_is_recorded_encoded_and_fused_ahead(commands, tmp_path):
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match"]) == 0
+    ahead = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--prepare-only"]) == 0
+    assert not [words for words in ahead.told if "--from" in words]
+    assert sum(words[:2] == ["train", "samples"] for words in ahead.told) == 3
+    later = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act"]) == 0
+    ((*kind, learned),) = [words[:3] for words in later.told]
+    assert (kind, learned) == (["train", "policy"], "--stage")
+
+
+def test_nothing_is_encoded_with_a_vae_that_still_learns(commands, tmp_path, capsys):
+    commands(fails=("vae",))
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "--keep-data"]) == 2
+    (tmp_path / "see/vae").mkdir(parents=True)  # what Ctrl-C leaves
+    ahead = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match", "--prepare-only"]) == 0
+    assert {words[1] for words in ahead.told} == {"record"}
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "match"]) == 2
+    assert "run the piece see first" in capsys.readouterr().err
+
+
+def test_every_piece_has_its_minutes(commands, tmp_path, capsys):
+    done = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--minutes", "3", "5"]) == 0
+    minutes = {
+        words[1]: float(words[words.index("--minutes") + 1]) for words in done.told if "--minutes" in words
+    }
+    assert minutes == {"vae": pytest.approx(2.7, abs=0.1), "match": pytest.approx(4.7, abs=0.1)}
+    assert main(["reproduce", "--out", str(tmp_path), "--minutes", "3", "5"]) == 2
+    assert "one for each of see, match, act, refine, try; got 2" in " ".join(capsys.readouterr().err.split())
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces"]) == 2

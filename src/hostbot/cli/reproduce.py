@@ -2,8 +2,8 @@
 
 A piece needs nothing of those before it but what they learned (a VAE, a policy, one file of statistics); data it lacks
 it records itself, from seeds of its own. So pieces can run on one machine or on a fresh one each, and a piece that was
-stopped goes on where it stood. On one machine no time is lost: while the GPU learns a piece, the CPU records what
-the next one needs; and acting finds the drills of matching there, of which it keeps making some steps.
+stopped goes on where it stood. On one machine no time is lost: while the GPU learns a piece, the CPU records and
+encodes what the next one needs; and acting finds the drills of matching there, of which it keeps making some steps.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Piece = Literal["see", "match", "act", "refine", "try"]
 PIECES: tuple[Piece, ...] = get_args(Piece)
 _BEFORE: dict[Piece, Piece] = {"act": "match", "refine": "act", "try": "refine"}
 _AFTER: dict[Piece, Piece] = {"see": "match", "match": "act", "act": "refine"}
-"""Whose data is recorded while a piece learns."""
+"""Which piece is prepared while one learns."""
 _HELD_OUT = 900_000
 """First seed of scenes that nothing is learned from."""
+_DRILLS = ("--drills", "--sketch")
 _KEEP = 0.3
 """Minutes of a piece for whatever comes after learning."""
 
@@ -95,8 +96,8 @@ class Reproduce:
     """Folder for everything."""
     pieces: tuple[Piece, ...] = PIECES
     """Which pieces, in their order; those that are done are left alone."""
-    minutes: Annotated[float | None, arg(metavar="M")] = None
-    """Of each piece; 9.5, or 2.5 with --small."""
+    minutes: Annotated[tuple[float, ...], arg(metavar="M [M ...]")] = ()
+    """Of each piece, or of the chosen ones in their order; 9.5, or 2.5 with --small."""
     seed: int = 0
     """Other seeds give other data and other weights."""
     workers: int = 0
@@ -105,8 +106,8 @@ class Reproduce:
     """Every step in small, to see that it works here (a quarter of an hour on two cores): nothing is learned."""
     keep_data: bool = False
     """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
-    record_only: bool = False
-    """Only record what the pieces learn from."""
+    prepare_only: bool = False
+    """Only make what the pieces learn from: recordings, samples where there is a VAE, and fused layers on a GPU."""
 
     def run(self) -> None:
         """One piece after the other."""
@@ -116,22 +117,28 @@ class Reproduce:
             raise BadInput(
                 f"--seed is 0 to 7, so that no scene is held out and learned from; got {self.seed}"
             )
-        _claim(self.out, recipe, self.seed)
-        minutes = self.minutes or (2.5 if self.small else 9.5)
         chosen = [piece for piece in PIECES if piece in self.pieces]
-        for piece in chosen:
-            steps = Steps(self.out / "pieces" / piece, minutes)
+        if not chosen:
+            raise BadInput(f"--pieces names none; they are {', '.join(PIECES)}")
+        minutes = self.minutes or (2.5 if self.small else 9.5,)
+        if len(minutes) not in (1, len(chosen)):
+            raise BadInput(
+                f"--minutes is one number, or one for each of {', '.join(chosen)}; got {len(minutes)}"
+            )
+        _claim(self.out, recipe, self.seed)
+        for piece, limit in zip(chosen, minutes * (len(chosen) // len(minutes)), strict=True):
+            steps = Steps(self.out / "pieces" / piece, limit)
             maker = Maker(
                 out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed,
-                ahead=not self.record_only and _AFTER.get(piece) in chosen, small=self.small,
+                ahead=not self.prepare_only and _AFTER.get(piece) in chosen, small=self.small,
             )  # fmt: skip
             print(f"{piece}:", flush=True)
             with told_to_end():
                 try:
-                    maker.recordings() if self.record_only else maker.make()
+                    maker.prepare() if self.prepare_only else maker.make()
                 finally:
                     steps.drop()
-        if not self.keep_data and not self.record_only:
+        if not self.keep_data and not self.prepare_only:
             for piece in PIECES[: PIECES.index(chosen[-1]) + 1]:  # what later ones have recorded is theirs
                 shutil.rmtree(self.out / "pieces" / piece / "data", ignore_errors=True)
         print(f"wrote {self.out}")
@@ -165,7 +172,7 @@ class Maker:
     workers: int
     seed: int
     ahead: bool = False
-    """Record for the next piece while this one learns."""
+    """Prepare the next piece while this one learns."""
     small: bool = False
 
     @property
@@ -190,27 +197,68 @@ class Maker:
             return
         if self.piece != "see":
             self.seen_with()
-        self.recordings()
-        {"see": self.see, "match": self.match, "act": self.policy, "refine": self.policy}[self.piece]()
+            self.before_it()
+        stores = self.prepare()
+        if self.piece == "see":
+            self.see()
+        else:
+            self.learn(stores)
 
     # What is learned from ------------------------------------------------------------------------------------
 
-    def recordings(self) -> None:
-        """Everything the piece learns from, as it is recorded."""
-        recipe, seed = self.recipe, self.first_seed
+    def prepare(self) -> list[Path]:
+        """Everything the piece learns from; samples of it and fused layers, too, once there is a VAE."""
         if self.piece == "see":
-            self.record("record", "seen", recipe.seen, "both", seed, *self.tasks())
-        elif self.piece == "match":
-            drills = ("--drills", "--sketch")
-            self.record("record-scale", "scale", 1, "robot", self.held_out_seed, *self.tasks())
-            self.record("record-held-out", "held-out", recipe.held_out, "both", self.held_out_seed, *drills)
-            self.record("record-human", "drills", recipe.shown, "human", seed, *drills)
-            self.record("record-robot", "drills", recipe.drills, "robot", seed, *drills)
+            self.record("record", "seen", self.recipe.seen, "both", self.first_seed, *self.tasks())
+            return []
+        self.record_held_out()
+        if not self.has_vae():
+            self.record_shown()
+            return []
+        self.fuse(self.held_out())
+        self.record_shown()
+        stores = self.stores()
+        self.steps.end("fuse")
+        return stores
+
+    def record_held_out(self) -> None:
+        """What the piece is judged by, and in matching what actions are normalised by."""
+        seed = self.held_out_seed
+        if self.piece == "match":
+            self.record("record-scale", "scale", 1, "robot", seed, *self.tasks())
+            self.record("record-held-out", "held-out", self.recipe.held_out, "both", seed, *_DRILLS)
         elif self.piece in ("act", "refine"):
-            self.record("record-held-out", "held-out", 1, "both", self.held_out_seed, *self.tasks())
+            self.record("record-held-out", "held-out", 1, "both", seed, *self.tasks())
+
+    def record_shown(self) -> None:
+        """What the piece learns from, as it is recorded."""
+        recipe, seed = self.recipe, self.first_seed
+        if self.piece == "match":
+            self.record("record-human", "drills", recipe.shown, "human", seed, *_DRILLS)
+            self.record("record-robot", "drills", recipe.drills, "robot", seed, *_DRILLS)
+        elif self.piece in ("act", "refine"):
             self.record("record-human", "tasks", recipe.human, "human", seed, *self.tasks())
             self.record("record-robot", "tasks", recipe.robot, "robot", seed, *self.tasks())
             self.record("record-acted", "acted", recipe.acted, "both", seed, "--drills")
+
+    def held_out(self) -> Path:
+        """Samples the piece is judged by."""
+        if self.piece == "match":
+            return self.store("held-out", demos=1, states=1, decisive=1.0)
+        return self.store("held-out", demos=1, states=self.recipe.states, decisive=0.5)
+
+    def stores(self) -> list[Path]:
+        """Samples the piece learns from, those of refining together with those of acting where they are."""
+        if self.piece == "match":
+            return [self.store("drills", demos=1, states=1, decisive=1.0)]
+        stores = [
+            self.store(folder, demos=1, states=self.recipe.states, decisive=0.5)
+            for folder in ("tasks", "acted")
+        ]
+        earlier = self.out / "pieces/act/data"
+        if self.piece == "refine" and (earlier / "acted/samples").exists():
+            stores += [earlier / "tasks/samples", earlier / "acted/samples"]
+        return stores
 
     def tasks(self) -> tuple[object, ...]:
         """Training tasks in many colours."""
@@ -254,17 +302,25 @@ class Maker:
 
     def seen_with(self) -> Path:
         """The VAE."""
-        vae = self.run_of("see") / "vae"
-        if not vae.exists():
+        if not self.has_vae():
             raise BadInput(f"{self.piece} needs a VAE, and {self.out} has none: run the piece see first")
-        return vae
+        return self.run_of("see") / "vae"
+
+    def has_vae(self) -> bool:
+        """Whether there is a VAE that will not change any more."""
+        return (self.run_of("see") / "vae").exists() and not self.learns("see")
+
+    def learns(self, piece: Piece) -> bool:
+        """Whether a piece was begun and has not ended."""
+        folder = self.out / "pieces" / piece
+        return folder.exists() and not {"vae", "learn"} & set(Steps(folder, 0.0).commands)
 
     # Learning ------------------------------------------------------------------------------------------------
 
     def see(self) -> None:
         """The VAE, from a few episodes of every training task."""
         recipe = self.recipe
-        self.record_ahead("vae")
+        self.prepare_next("vae")
         self.steps.do(
             "vae", "train", "vae", "--data", self.data / "seen/robot", self.data / "seen/human", "--out",
             self.run_of("see"), "--fine", "--channels", recipe.channels, "--decoder-width", recipe.decoder_width,
@@ -273,45 +329,29 @@ class Maker:
             "--seed", self.seed, *self.again("see"),
         )  # fmt: skip
 
-    def match(self) -> None:
-        """Which thing of its own scene is the one that is shown."""
-        words = [
-            "train", "match", "--text-dropout", 0.7, "--sight", "third_person", "--exchange", "--shift", 3, "--pair",
-            1.0,
-        ]  # fmt: skip
-        held_out = self.store("held-out", demos=1, states=1, decisive=1.0)
-        self.fuse(words, (held_out,))
-        self.learn(words, (self.store("drills", demos=1, states=1, decisive=1.0),), held_out)
-
-    def policy(self) -> None:
-        """A stage of the policy, from where the piece before it ended, on all episodes there are."""
-        recipe, before = self.recipe, self.run_of(self.before())
-        words: list[object] = [
-            "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--from", before, "--point", recipe.point,
-            "--demo-dropout", 0.1, "--text-dropout", 0.5,
-        ]  # fmt: skip
+    def words(self) -> list[object]:
+        """What kind of learning it is."""
+        recipe = self.recipe
+        if self.piece == "match":
+            return [
+                "train", "match", "--text-dropout", 0.7, "--sight", "third_person", "--exchange", "--shift", 3,
+                "--pair", 1.0,
+            ]  # fmt: skip
         drills = self.out / "pieces/match/data/drills/samples"
-        if drills.exists():
-            words += ["--drills", drills, "--drill-share", recipe.drill_share]
-        else:
-            print(f"{drills} is not here: {self.piece} is learned without drills among its steps", flush=True)
-        held_out = self.store("held-out", demos=1, states=recipe.states, decisive=0.5)
-        self.fuse(words, (held_out,))
-        stores = [
-            self.store("tasks", demos=1, states=recipe.states, decisive=0.5),
-            self.store("acted", demos=1, states=recipe.states, decisive=0.5),
-        ]
-        earlier = self.out / "pieces/act/data"
-        if self.piece == "refine" and (earlier / "acted/samples").exists():
-            stores += [earlier / "tasks/samples", earlier / "acted/samples"]
-        self.learn(words, stores, held_out)
+        return [
+            "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--point", recipe.point, "--demo-dropout",
+            0.1, "--text-dropout", 0.5,
+            *(["--drills", drills, "--drill-share", recipe.drill_share] if drills.exists() else []),
+        ]  # fmt: skip
 
-    def fuse(self, words: Sequence[object], stores: Sequence[Path]) -> None:
+    def fuse(self, held_out: Path) -> None:
         """Fuse layers beside the rest, on a few held-out scenes: the run that learns finds them in the cache."""
-        if not _has_gpu():  # nothing is fused on a CPU
+        if not _has_gpu() or "learn" in self.steps.commands:  # nothing is fused on a CPU
             return
         shutil.rmtree(self.data / "fuse", ignore_errors=True)
-        self.steps.begin("fuse", *words, *self.settings(stores), "--steps", 2, "--out", self.data / "fuse")
+        self.steps.begin(
+            "fuse", *self.words(), *self.settings([held_out]), "--steps", 2, "--out", self.data / "fuse"
+        )
 
     def settings(self, stores: Sequence[Path]) -> list[object]:
         """What a run is told of its samples and itself."""
@@ -324,22 +364,28 @@ class Maker:
             recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs",
         ]  # fmt: skip
 
-    def learn(self, words: Sequence[object], stores: Sequence[Path], held_out: Path) -> None:
-        """The piece's run, with all the time that is left."""
-        self.steps.end("fuse")
-        self.record_ahead("learn")
+    def learn(self, stores: Sequence[Path]) -> None:
+        """The piece's run from where the one before it ended, with all the time that is left."""
+        words, before = self.words(), self.before_it()
+        if self.piece != "match" and "--drills" not in words:
+            print(
+                f"no drills of matching are here: {self.piece} is learned without any among its steps",
+                flush=True,
+            )
+        self.prepare_next("learn")
         self.steps.do(
-            "learn", *words, *self.settings(stores), "--validation", held_out, "--validate-every",
-            self.recipe.validate_every, "--out", self.run_of(self.piece), "--fit", "--save-every", 2000, "--minutes",
-            self.steps.left(_KEEP), *self.again(self.piece),
+            "learn", *words, *(["--from", self.run_of(before)] if before else []), *self.settings(stores),
+            "--validation", self.held_out(), "--validate-every", self.recipe.validate_every, "--out",
+            self.run_of(self.piece), "--fit", "--save-every", 2000, "--minutes", self.steps.left(_KEEP),
+            *self.again(self.piece),
         )  # fmt: skip
 
-    def record_ahead(self, during: str) -> None:
-        """What the next piece learns from, recorded beside for as long as this one learns."""
+    def prepare_next(self, during: str) -> None:
+        """What the next piece learns from, made beside for as long as this one learns."""
         after = _AFTER.get(self.piece)
         if self.ahead and after is not None and during not in self.steps.commands:
             self.steps.aside(
-                f"record-for-{after}", "reproduce", "--out", self.out, "--pieces", after, "--record-only", "--seed",
+                f"prepare-{after}", "reproduce", "--out", self.out, "--pieces", after, "--prepare-only", "--seed",
                 self.seed, "--workers", self.workers, *(["--small"] * self.small),
             )  # fmt: skip
 
@@ -347,8 +393,9 @@ class Maker:
         """Closed-loop success in scenes of other seeds, from one human video a task."""
         recipe = self.recipe
         few: list[object] = ["--families", *recipe.families] if recipe.families else []
+        policy = self.run_of(self.before_it() or "refine") / "policy"
         self.steps.do(
-            "eval", "eval", "--policy", self.run_of(self.before()) / "policy", "--suite", recipe.suite, *few,
+            "eval", "eval", "--policy", policy, "--suite", recipe.suite, *few,
             "--trials", recipe.trials, "--execute", recipe.execute, "--films", recipe.films, "--workers", self.workers,
             "--out", self.out / "eval",
         )  # fmt: skip
@@ -357,10 +404,10 @@ class Maker:
         """Where a piece's run lies."""
         return self.out / piece
 
-    def before(self) -> Piece:
-        """The last piece before this one that left a policy."""
-        piece = _BEFORE[self.piece]
-        while not (self.run_of(piece) / "policy").exists():
+    def before_it(self) -> Piece | None:
+        """The last piece before this one that left a policy; none before matching."""
+        piece = _BEFORE.get(self.piece)
+        while piece is not None and not (self.run_of(piece) / "policy").exists():
             if piece not in _BEFORE:
                 raise BadInput(
                     f"{self.piece} goes on from a policy, and {self.out} has none: run the pieces before it first"
