@@ -8,6 +8,7 @@ import numpy as np
 
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import SimEnv
+from hostbot.sim.render import _ROWS
 
 
 def test_a_view_looks_the_same_whichever_views_are_drawn_with_it():
@@ -42,6 +43,38 @@ def test_pictures_come_out_even_where_mujoco_was_imported_first():
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_pictures_developed_together_are_those_drawn_one_by_one():
+    names = split().names("novel")[:2]
+    envs, actors = [SimEnv(task(name)) for name in names], []
+    for env in envs:
+        env.begin(2)
+        actors.append(env.expert())
+    drawn = [[], []]
+    for step in range(2 * _ROWS + 3):
+        for number in (0, 1) if step % 3 else (0,):  # the other scene draws in between
+            drawn[number].append(envs[number].pictures())
+            envs[number].advance(actors[number].act())
+    again = [SimEnv(task(name)) for name in names]
+    actors = []
+    for env in again:
+        env.begin(2)
+        actors.append(env.expert())
+    for step in range(2 * _ROWS + 3):
+        for number in (0, 1) if step % 3 else (0,):
+            again[number].expose()
+            if step == 5:
+                again[number].pictures()  # a look in between changes nothing
+            again[number].advance(actors[number].act())
+    for number in (0, 1):
+        developed = again[number].develop()
+        assert len(developed) == len(drawn[number])
+        for one, other in zip(developed, drawn[number], strict=True):
+            assert one.keys() == other.keys()
+            for view in one:  # a pixel on an edge may round otherwise elsewhere in the target
+                assert (one[view] != other[view]).any(-1).mean() < 0.01
+        assert again[number].develop() == []
 
 
 def test_scenes_of_one_process_do_not_draw_into_each_other():

@@ -13,6 +13,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,7 @@ from hostbot.types import BadInput, DataError, Event, Frames, bimanual
 Body = Literal["robot", "human"]
 STRIDE = 1_000_003
 """Between the seeds of two tries at one episode."""
-_EPISODES, _SKETCHES = (1, 100), (16, 1000)
+_EPISODES, _SKETCHES = (8, 200), (16, 1000)
 """How many are committed at once, and joined at once: a sketch takes less time than either."""
 
 
@@ -166,7 +167,8 @@ def _episode(
 
 
 def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[Note | str]) -> None:
-    """One worker: all episodes of one part, from where the part stands."""
+    """One worker: all episodes of one part, from where the part stands; told to end it keeps what it has."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _writer(Path(root) / f"part-{part:02d}", body, config) as writer:
             for name, seed in jobs(config, part)[writer.num_episodes :]:

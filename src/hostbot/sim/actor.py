@@ -106,6 +106,7 @@ class Actor:
             )
             share = 1 / max(1.0, steps * self.world.rate_hz)
             self._command[self._idle] = towards(begin, end, share)
+            self._openings[self._idle] = self._home_open[self._idle]
 
     def moments(self) -> Iterator[Moment]:
         """Where the script wants the hands when something happens, as the world is now.

@@ -155,9 +155,20 @@ class Recording:
 
     def picture(self) -> np.ndarray:
         """What the phone sees now."""
+        return self._paints().draw(self.world.data, [VIEW])[VIEW]
+
+    def expose(self) -> None:
+        """Draw what the phone sees now, to be fetched by :meth:`develop`."""
+        self._paints().expose(self.world.data, [VIEW])
+
+    def develop(self) -> Frames:
+        """All that was exposed."""
+        return np.stack([views[VIEW] for views in self._paints().develop()])
+
+    def _paints(self) -> Painter:
         if self._painter is None:
             self._painter = Painter(self.world.model, self.config.size, self.config.shadows)
-        return self._painter.draw(self.world.data, [VIEW])[VIEW]
+        return self._painter
 
     def advance(self) -> bool:
         """One control period; whether the recording goes on."""
@@ -187,17 +198,16 @@ def demonstrate(
 ) -> tuple[Demonstration | None, tuple[Event, ...], bool]:
     """One human video of a task, its events, and whether the predicate was fulfilled."""
     take = Recording(task, seed, config)
-    frames = []
     going = True
     while going:
         if pictures:
-            frames.append(take.picture())
+            take.expose()
         going = take.advance()
+    video = take.develop() if pictures else None
     take.close()
     events = tuple(take.actor.events)
-    if not pictures:
+    if video is None:
         return None, events, take.judge.success
-    video: Frames = np.stack(frames)
     demo = Demonstration(
         views={VIEW: video}, fps=take.config.rate_hz, instruction=take.instruction, events=events
     )

@@ -39,6 +39,12 @@ _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""
 _TURN = 0.5
 """Radians by which it may be turned."""
+_ASIDE, _ABOVE = 0.04, (0.03, 0.15)
+"""Metres from a thing at which a hand that came for it in vain may be, across the table and above all that is near."""
+_OFF = 0.005
+"""Metres by which a hand may be beside where it was put."""
+_CLOSE = 0.10
+"""Metres across the table within which something is near."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +197,20 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
 
     def pictures(self) -> dict[str, Image]:
         """All views now."""
+        return self._paints().draw(self._world().data, self.config.views)
+
+    def expose(self) -> None:
+        """Draw all views now, to be fetched by :meth:`develop`: faster for who need not look before the end."""
+        self._paints().expose(self._world().data, self.config.views)
+
+    def develop(self) -> list[dict[str, Image]]:
+        """All views of every moment that was exposed."""
+        return self._paints().develop()
+
+    def _paints(self) -> Painter:
         if self._painter is None:
             self._painter = Painter(self._world().model, self.config.size, self.config.shadows)
-        return self._painter.draw(self._world().data, self.config.views)
+        return self._painter
 
     def state(self) -> Float[np.ndarray, " 20"]:
         """The 20-d state now."""
@@ -234,15 +251,48 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         """Put hands somewhere else above the table before anything is done; what asks for them to stay there.
 
         Each hand is moved in half of the scenes, whether it will act or not: where a hand is must not tell who acts.
+        Half of those that are moved hang above one of the things, and half are closed: as after a grasp that failed,
+        which an expert never shows.
         """
         rng = seeded(self.task, self._seed, "displace")
         world = self._world()
         home, openings = unpack(world.body.home_vector())
-        there = {limb: _elsewhere(home[limb], stray, rng) for limb in LIMBS if rng.random() < 0.5}
+        there: dict[str, Pose] = {}
+        for limb in LIMBS:
+            if rng.random() < 0.5:
+                in_vain, closed = rng.random(2) < 0.5
+                there[limb] = _elsewhere(home[limb], stray, rng)
+                above = self._above_something(there[limb], stray, rng)
+                if in_vain and self._reaches(home | {limb: above}, limb):
+                    there[limb] = above
+                if closed:
+                    openings[limb] = 0.0
         vector = pack(home | there, openings)
-        if there:
-            self.put(vector)
+        self.put(vector)
         return vector
+
+    def _reaches(self, poses: dict[str, Pose], limb: str) -> bool:
+        """Whether a hand gets where it is put; afterwards both wait at home."""
+        world = self._world()
+        self.put(pack(poses, dict.fromkeys(LIMBS, 0.0)))
+        there = bool(np.linalg.norm(world.body.pose(world.data, limb).pos - poses[limb].pos) < _OFF)
+        world.body.reset(world.data)
+        return there
+
+    def _above_something(self, hand: Pose, stray: float, rng: np.random.Generator) -> Pose:
+        """A hand above one of the things on its side; where it was if there is none."""
+        world, side = self._world(), np.copysign(1.0, hand.pos[1])
+        places = {name: world.pose(name).pos for name in world.shapes}
+        near = [name for name, place in places.items() if side * place[1] > -_CLOSE / 2]
+        if not near:
+            return hand
+        across = places[str(rng.choice(near))][:2] + stray * rng.normal(0, _ASIDE, 2)
+        tops = [
+            place[2] + world.shapes[name].height
+            for name, place in places.items()
+            if np.linalg.norm(place[:2] - across) < _CLOSE + _ASIDE
+        ]
+        return Pose(np.array([*across, max(tops, default=0.0) + rng.uniform(*_ABOVE)]), hand.rot)
 
     def put(self, vector: Float[np.ndarray, " 20"]) -> None:
         """Hands where a vector says, at once: they move nothing on the way."""

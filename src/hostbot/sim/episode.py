@@ -8,7 +8,7 @@ import numpy as np
 
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.task import Task
-from hostbot.types import BadInput, Event, Image, Trajectory
+from hostbot.types import BadInput, Event, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,20 +33,20 @@ def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray:
     if stray:
         actor.stand(env.displace(stray))
     limit = int(env.config.seconds * env.config.rate_hz)
-    frames: dict[str, list[Image]] = {view: [] for view in env.config.views}
     states, actions = [], []
     done = False
     while not done and env.frame < limit:
-        for view, picture in (env.pictures() if env.config.views else {}).items():
-            frames[view].append(picture)
+        if env.config.views:
+            env.expose()
         states.append(env.state())
         actions.append(actor.act().astype(np.float32))
         done = env.advance(actions[-1])
+    frames = env.develop() if env.config.views else []
     env.close()
     if not states:
         raise BadInput(f"an episode of {env.config.seconds} s has no frames")
     trajectory = Trajectory(
-        views={view: np.stack(listed) for view, listed in frames.items()},
+        views={view: np.stack([frame[view] for frame in frames]) for view in env.config.views},
         state=np.stack(states),
         action=np.stack(actions),
         fps=env.config.rate_hz,

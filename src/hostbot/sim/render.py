@@ -3,7 +3,8 @@
 Scenes are made of primitives, so what a renderer keeps of a model (fonts, targets) is the same for all of one size:
 it is made once a process, not once an episode.
 
-The scene graph is filled once a step and only the camera changes between views.
+The scene graph is filled once a step and only the camera changes between views. A read waits until the GPU has drawn
+all it was told to, so whoever needs no picture before the end exposes them one by one and has them developed together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from hostbot.types import Image
 _context: dict[int, mujoco.GLContext] = {}
 _kept: dict[tuple[int, int, int, bool], mujoco.MjrContext] = {}
 """Renderers of models without textures and meshes, by process, size and number of cameras."""
+_exposed: dict[int, Painter] = {}
+"""Whose pictures wait in a renderer, by its identity."""
 MAX_SIZE = 1024
+_ROWS, _TALL = 16, 1024
+"""Steps that wait in a renderer at most, and pixels they are high together. Where in a target something is drawn
+rounds pixels on edges, in a software renderer up to one of 200; beyond a height of 1,024 more."""
 
 
 def _context_class() -> type[mujoco.GLContext]:
@@ -54,8 +60,11 @@ class Painter:
 
     def __init__(self, model: mujoco.MjModel, size: int, shadows: bool = False) -> None:
         _current()
-        model.vis.global_.offwidth, model.vis.global_.offheight = size * model.ncam, size
+        self._rows = max(1, min(_ROWS, _TALL // size))
+        model.vis.global_.offwidth, model.vis.global_.offheight = size * model.ncam, size * self._rows
         self._model, self.size = model, size
+        self._waiting: list[tuple[str, ...]] = []
+        self._developed: list[dict[str, Image]] = []
         self._scene = mujoco.MjvScene(model, maxgeom=600)
         flags = self._scene.flags
         flags[mujoco.mjtRndFlag.mjRND_SHADOW] = shadows
@@ -74,6 +83,18 @@ class Painter:
 
     def draw(self, data: mujoco.MjData, cameras: Sequence[str]) -> dict[str, Image]:
         """One square picture for each named camera, drawn side by side and fetched in one read."""
+        self.expose(data, cameras)
+        self._read()
+        return self._developed.pop()
+
+    def expose(self, data: mujoco.MjData, cameras: Sequence[str]) -> None:
+        """Draw what each named camera sees now, for :meth:`develop` to fetch."""
+        other = _exposed.get(id(self._gl))
+        if other is not None and other is not self:
+            other._read()
+        if len(self._waiting) == self._rows:
+            self._read()
+        _exposed[id(self._gl)] = self
         # Another scene of this process may have drawn since: the target is the context's, not the process's.
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
         everything = mujoco.mjtCatBit.mjCAT_ALL
@@ -86,15 +107,37 @@ class Painter:
         for place, name in enumerate(cameras):
             self._camera.fixedcamid = self._model.camera(name).id
             mujoco.mjv_updateCamera(self._model, data, self._camera, self._scene)
-            mujoco.mjr_render(
-                mujoco.MjrRect(place * self.size, 0, self.size, self.size), self._scene, self._gl
+            corner = (place * self.size, len(self._waiting) * self.size)
+            mujoco.mjr_render(mujoco.MjrRect(*corner, self.size, self.size), self._scene, self._gl)
+        self._waiting.append(tuple(cameras))
+
+    def develop(self) -> list[dict[str, Image]]:
+        """All pictures exposed since the last time, in their order."""
+        self._read()
+        developed, self._developed = self._developed, []
+        return developed
+
+    def _read(self) -> None:
+        """Fetch what waits, before anything else is drawn over it."""
+        waiting, self._waiting = self._waiting, []
+        _exposed.pop(id(self._gl), None)
+        if not waiting:
+            return
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
+        high, wide = self.size * len(waiting), self.size * max(map(len, waiting))
+        sheet = np.empty((high, wide, 3), np.uint8)
+        mujoco.mjr_readPixels(sheet, None, mujoco.MjrRect(0, 0, wide, high), self._gl)
+        for row, cameras in enumerate(waiting):
+            strip = sheet[row * self.size : (row + 1) * self.size][::-1]  # pixels come from below
+            pictures = (strip[:, k * self.size : (k + 1) * self.size] for k in range(len(cameras)))
+            self._developed.append(
+                {name: np.ascontiguousarray(one) for name, one in zip(cameras, pictures, strict=True)}
             )
-        strip = np.empty((self.size, self.size * len(cameras), 3), np.uint8)
-        mujoco.mjr_readPixels(strip, None, mujoco.MjrRect(0, 0, strip.shape[1], self.size), self._gl)
-        pictures = np.split(strip[::-1], len(cameras), axis=1)
-        return {name: np.ascontiguousarray(one) for name, one in zip(cameras, pictures, strict=True)}
 
     def close(self) -> None:
-        """Give the GL objects back, but for those that are kept for the next model."""
+        """Give the GL objects back, but for those that are kept for the next model; what waits is lost."""
+        if _exposed.get(id(self._gl)) is self:
+            del _exposed[id(self._gl)]
+        self._waiting = []
         if self._key is None:
             self._gl.free()

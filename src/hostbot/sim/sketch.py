@@ -27,7 +27,7 @@ from hostbot.sim.pose import Pose, quat_of
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
-from hostbot.types import PASSING, Demonstration, Event, Image, Trajectory
+from hostbot.types import PASSING, Demonstration, Event, Trajectory
 
 MOMENTS = 2
 _NEAR = 0.005
@@ -61,13 +61,12 @@ def robot_sketch(
         actor.stand(elsewhere)
     world = env.world
     assert world is not None
-    frames: dict[str, list[Image]] = {view: [] for view in env.config.views}
     states: list[Float[np.ndarray, " 20"]] = []
     events: list[Event] = []
 
     def look() -> None:
-        for view, picture in (env.pictures() if env.config.views else {}).items():
-            frames[view].append(picture)
+        if env.config.views:
+            env.expose()
         states.append(env.state())
 
     begun = task.begun
@@ -89,10 +88,11 @@ def robot_sketch(
             break
     if not states:  # what was to be in the hand is out of reach
         look()
+    frames = env.develop() if env.config.views else []
     env.close()
     state = np.stack(states)
     trajectory = Trajectory(
-        views={view: np.stack(listed) for view, listed in frames.items()},
+        views={view: np.stack([frame[view] for frame in frames]) for view in env.config.views},
         state=state,
         action=np.concatenate([state[1:], state[-1:]]),
         fps=env.config.rate_hz,
@@ -113,12 +113,11 @@ def human_sketch(
     body = world.body
     assert isinstance(body, Person)
     stay = int(seeded(task, seed, "sketch").integers(*_STAY))
-    frames: list[Image] = []
     hand = _Hand(body, world, actor)
     until, first = int(take.config.seconds * take.config.rate_hz), 0 if not task.begun else None
     while actor.frame < until:
         if first is not None:
-            frames.append(take.picture())
+            take.expose()
         hand.move()
         body.draw_forearms(world.data)
         mujoco.mj_kinematics(world.model, world.data)
@@ -126,14 +125,15 @@ def human_sketch(
             first = actor.frame if any(event.name == "grasp" for event in actor.events) else None
         elif made := [e.frame for e in actor.events if e.name not in PASSING and e.frame > first]:
             until = min(until, made[0] + stay)
-    if not frames:  # what was to be in the hand was never taken
-        frames.append(take.picture())
+    if first is None:  # what was to be in the hand was never taken
+        take.expose()
+    frames = take.develop()
     take.close()
     since = first or 0
     shown = [replace(event, frame=event.frame - since) for event in actor.events if event.frame > since]
     events = tuple(event for event in shown if event.frame < len(frames))
     video = Demonstration(
-        views={VIEW: np.stack(frames)},
+        views={VIEW: frames},
         fps=take.config.rate_hz,
         instruction=take.instruction,
         events=events,
