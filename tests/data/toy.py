@@ -54,9 +54,8 @@ def marks(*frames):
     return tuple(Event(name=n, frame=f) for n, f in zip(("contact", "push", "release"), frames, strict=False))
 
 
-def sources(lengths=(20, 26, 31, 17), human=(40, 28)):
+def sources(lengths=(20, 26, 31, 17), human=(40, 28), tasks=("push the cup", "open the lid")):
     rng = np.random.default_rng(0)
-    tasks = ["push the cup", "open the lid"]
     robot = [(tasks[i % 2], robot_episode(rng, n, ROBOT)) for i, n in enumerate(lengths)]
     hands = [(tasks[i % 2], {"x": np.zeros((n, 1))}) for i, n in enumerate(human)]
     return {

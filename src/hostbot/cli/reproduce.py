@@ -45,8 +45,16 @@ class Recipe:
     variants: int = 12
     acted: int = 2000
     """Drills a piece that are executed whole, by either body."""
-    states: int = 8
-    """States of an episode that are learned from."""
+    states: int = 10
+    """States that are learned from of an episode beside a video, drawn for each of its videos."""
+    judged: int = 8
+    """States of an episode that a piece is judged by."""
+    demos: int = 2
+    """Videos an episode is learned beside, each time in the mirror or not."""
+    decisive: float = 0.3
+    """Share of those states at which it is decided what comes next."""
+    demo_takes: int = 3
+    """Versions of a person's video in acting, each with its own speed, colours and framing."""
     drills: int = 16_000
     """Robots, sketched in two pictures each, that are about to touch something or to put it down: for matching."""
     shown: int = 16_000
@@ -82,8 +90,8 @@ class Recipe:
 
 
 SMALL = Recipe(
-    families=("press",), robot=4, human=2, variants=2, acted=8, states=4, drills=48, shown=48, held_out=16, seen=1,
-    clips=40, vae_batch=2, batch=8, validate_every=10, trials=1, films=1, suite="train",
+    families=("press",), robot=4, human=2, variants=2, acted=8, states=2, judged=4, drills=48, shown=48, held_out=16,
+    seen=1, clips=40, vae_batch=2, batch=8, validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""
 
@@ -245,14 +253,17 @@ class Maker:
         """Samples the piece is judged by."""
         if self.piece == "match":
             return self.store("held-out", demos=1, states=1, decisive=1.0)
-        return self.store("held-out", demos=1, states=self.recipe.states, decisive=0.5)
+        return self.store("held-out", demos=1, states=self.recipe.judged, decisive=0.5)
 
     def stores(self) -> list[Path]:
         """Samples the piece learns from, those of refining together with those of acting where they are."""
+        recipe = self.recipe
         if self.piece == "match":
-            return [self.store("drills", demos=1, states=1, decisive=1.0)]
+            return [self.store("drills", demos=1, states=1, decisive=1.0, mirror=True)]
         stores = [
-            self.store(folder, demos=1, states=self.recipe.states, decisive=0.5)
+            self.store(
+                folder, recipe.demos, recipe.states, recipe.decisive, takes=recipe.demo_takes, mirror=True
+            )
             for folder in ("tasks", "acted")
         ]
         earlier = self.out / "pieces/act/data"
@@ -285,7 +296,9 @@ class Maker:
             os.replace(aside, made)
         return made
 
-    def store(self, folder: str, demos: int, states: int, decisive: float) -> Path:
+    def store(
+        self, folder: str, demos: int, states: int, decisive: float, takes: int = 1, mirror: bool = False
+    ) -> Path:
         """Couple and encode what was recorded."""
         data = self.data / folder
         self.steps.do(
@@ -295,8 +308,8 @@ class Maker:
         self.steps.do(
             f"samples-{folder}", "train", "samples", "--robot", data / "robot", "--human", data / "human", "--split",
             data / "split.json", "--vae", self.seen_with(), "--statistics", self.statistics(), "--cameras", "bench",
-            "--labels", "events", "--body", "human", "--demos", demos, "--states", states, "--decisive", decisive,
-            "--workers", self.workers, "--out", data / "samples",
+            "--labels", "events", "--body", "human", "--demos", demos, "--demo-takes", takes, "--states", states,
+            "--decisive", decisive, "--workers", self.workers, "--out", data / "samples", *(["--mirror"] * mirror),
         )  # fmt: skip
         return data / "samples"
 

@@ -48,6 +48,8 @@ class Data:
     """Versions of a robot episode; the first as recorded, further ones with their own speed and colours."""
     demo_takes: int = 1
     """Versions of a demonstration."""
+    mirror: bool = False
+    """Half of all versions left for right, where a task does not say which side; the robot's sides must be alike."""
     states: Annotated[int | None, arg(metavar="N")] = None
     """States drawn of a robot episode for each demonstration; all of them if not said."""
     decisive: float = 0.5
@@ -83,8 +85,10 @@ def sample_config(data: Data) -> Any:
     """The preset's way to make samples, with what was asked for."""
     from hostbot.presets import PRESETS, sampling
 
+    config = sampling(PRESETS[data.preset](), data.variant)
     return replace(
-        sampling(PRESETS[data.preset](), data.variant),
+        config,
+        take=replace(config.take, mirror=data.mirror),
         demos=data.demos,
         robot_takes=data.robot_takes,
         demo_takes=data.demo_takes,

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float16, Int, UInt8
 
 from hostbot.couple import grid_frames
+from hostbot.data.mirror import other_side
 from hostbot.data.pairs import Body
 from hostbot.data.plan import BODIES, Plan, Rows, Takes
 from hostbot.data.processes import Pool
@@ -87,7 +88,10 @@ class Decoder:
     def _frames(self, take: Take, view: str, wanted: Int[np.ndarray, " T"]) -> UInt8[np.ndarray, "T h w 3"]:
         unique, inverse = np.unique(wanted, return_inverse=True)
         body: Body = "human" if take.body == "human" else "robot"
-        frames = self.sources[body].frames(take.episode, view, unique.tolist(), self.config.image_size)
+        source = self.sources[body]
+        if take.mirrored and other_side(view) in source.views:  # what the other wrist has seen
+            view = other_side(view)
+        frames = source.frames(take.episode, view, unique.tolist(), self.config.image_size)
         return altered(frames, take)[inverse]
 
     def _demos(self, indices: Sequence[int]) -> _Decoded:

@@ -17,13 +17,14 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from hostbot import couple
 from hostbot.data.cameras import project
+from hostbot.data.mirror import mirrored
 from hostbot.data.moments import decisions, find_moments, limb_paths, next_moment
 from hostbot.data.normalize import Normalizer
 from hostbot.data.pairs import Body, Pair
 from hostbot.data.processes import Pool
 from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
-from hostbot.data.takes import Take, crop_point, make_take
+from hostbot.data.takes import Take, crop_point, draw_version, make_take
 from hostbot.geometry import to_relative
 from hostbot.types import Camera, Correspondence, DataError, EpisodeSource
 
@@ -202,9 +203,13 @@ class Planner:
         rows = self.robot.rows(episode, [STATE, ACTION])
         return rows[STATE], rows[ACTION]
 
-    def _episode(self, episode: int) -> tuple[np.ndarray, np.ndarray]:
-        state, action = self._streams(episode)
-        return state.astype(np.float32, copy=False), action.astype(np.float32, copy=False)
+    def _played(self, take: Take) -> tuple[np.ndarray, np.ndarray]:
+        """The robot's state and action at every frame of the recording, in the mirror if the take is."""
+        both = self._streams(take.episode)
+        if take.mirrored:
+            both = mirrored(both[0], self.config.embodiment), mirrored(both[1], self.config.embodiment)
+        state, action = (values.astype(np.float32, copy=False) for values in both)
+        return state, action
 
     def _take(self, body: Body, episode: int, version: int, length: int | None = None) -> Take:
         key = (body, episode, version if length is None else -1 - version)
@@ -232,8 +237,9 @@ class Planner:
     ) -> Rows:
         config = self.config
         rng = np.random.default_rng([config.seed, number])
-        robot = self._take("robot", pair.robot, int(rng.integers(config.robot_takes)))
-        version = int(rng.integers(config.demo_takes))
+        told = self.robot.episode(pair.robot).instruction
+        robot = self._take("robot", pair.robot, draw_version(config.robot_takes, config.take, told, rng))
+        version = draw_version(config.demo_takes, config.take, told, rng)
         demo = self._take(pair.demo_body, pair.demo, version, demo_length(config.couple))
         self._check_lengths(pair, maps)
         played = couple.retimed(maps, robot.frames, demo.frames)
@@ -241,8 +247,8 @@ class Planner:
         states = _drawn(pointing[2], config, rng)
         targets = couple.target_frames(played, states, config.couple)
         now = robot.frames[states]
-        state, action = self._episode(pair.robot)
-        text = texts.setdefault(self.robot.episode(pair.robot).instruction, len(texts))
+        state, action = self._played(robot)
+        text = texts.setdefault(told, len(texts))
         point, seen, decision = (a[states] for a in pointing)
         frames = robot.frames[np.concatenate([states[:, None], targets.frames], axis=1)]
         same = np.ones(len(states), np.int32)
@@ -283,7 +289,7 @@ class Planner:
         take = self._take("robot", episode, version)
         now = take.frames
         views = self.config.embodiment.views
-        state, action = self._episode(episode)
+        state, action = self._played(take)
         point = np.zeros((len(now), len(views), 2), np.float32)
         seen = np.zeros((len(now), len(views)), bool)
         paths = limb_paths(state, self.config.embodiment)

@@ -1,7 +1,8 @@
-"""A take is one way to play an episode: which of its frames, how fast, with which colours.
+"""A take is one way to play an episode: which of its frames, how fast, with which colours, in a mirror or not.
 
 The first take of an episode is the episode as it is (less static frames); further ones are played at a drawn speed
-with a drawn augmentation, the same for every frame of the take (supplement, "Data augmentation").
+with a drawn augmentation, the same for every frame of the take (supplement, "Data augmentation"). Where mirrors are
+asked for, every version comes in two: its number is even as it is and odd in the mirror.
 Legend: N frames of the recording, M frames of the take.
 """
 
@@ -15,6 +16,7 @@ from jaxtyping import Int64, UInt8
 
 from hostbot.data.augment import Augmentation, AugmentConfig, augment, draw_augmentation
 from hostbot.data.clean import CleanConfig, moving_frames
+from hostbot.data.mirror import is_sided
 from hostbot.data.speed import SpeedConfig, draw_factor, retime
 from hostbot.data.stats import ACTION, STATE
 from hostbot.types import Embodiment, EpisodeSource
@@ -31,6 +33,8 @@ class TakeConfig:
     speed: SpeedConfig = field(default_factory=SpeedConfig)
     augment: AugmentConfig | None = field(default_factory=AugmentConfig)
     """None: colours and framing stay as recorded."""
+    mirror: bool = False
+    """Every version also in the mirror (``hostbot.data.mirror``)."""
     seed: int = 0
 
 
@@ -43,6 +47,7 @@ class Take:
     version: int
     frames: Int64[np.ndarray, " M"]
     augmentation: Augmentation | None
+    mirrored: bool = False
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -63,21 +68,31 @@ def make_take(
 
     ``streams`` are the episode's state and action where they have been read.
     """
-    rng = np.random.default_rng([config.seed, _BODIES[body], episode, version])
+    drawn, mirrored = divmod(version, 2) if config.mirror else (version, 0)
+    rng = np.random.default_rng([config.seed, _BODIES[body], episode, drawn])
     kept = _moving(source, episode, config, embodiment, streams)
     factor = draw_factor(config.speed, rng)
     augmentation = draw_augmentation(config.augment, rng) if config.augment is not None else None
     if length is not None:
         frames = kept[np.rint(np.linspace(0, len(kept) - 1, length)).astype(np.int64)]
     else:
-        frames = kept[retime(len(kept), factor if version else 1.0)]
+        frames = kept[retime(len(kept), factor if drawn else 1.0)]
     return Take(
         body=body,
         episode=episode,
         version=version,
         frames=frames,
-        augmentation=augmentation if version else None,
+        augmentation=augmentation if drawn else None,
+        mirrored=bool(mirrored),
     )
+
+
+def draw_version(takes: int, config: TakeConfig, instruction: str, rng: np.random.Generator) -> int:
+    """One of an episode's versions; in the mirror half of the time, unless the task says which side."""
+    drawn = int(rng.integers(takes))
+    if not config.mirror:
+        return drawn
+    return 2 * drawn + int(rng.random() < 0.5 and not is_sided(instruction))
 
 
 def _moving(
@@ -97,7 +112,9 @@ def _moving(
 
 
 def altered(frames: UInt8[np.ndarray, "T h w 3"], take: Take) -> UInt8[np.ndarray, "T h w 3"]:
-    """Frames with the take's augmentation."""
+    """Frames with the take's augmentation, after the mirror."""
+    if take.mirrored:
+        frames = np.ascontiguousarray(frames[:, :, ::-1])
     if take.augmentation is None:
         return frames
     pixels = torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255
