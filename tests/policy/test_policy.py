@@ -328,8 +328,9 @@ def test_a_bundle_acts_as_what_it_was_written_from(tmp_path):
 def test_a_packed_policy_is_half_as_large_and_acts_nearly_the_same(tmp_path):
     policy = small_policy()
     given = {"model": policy.model, "spec": policy.spec, "statistics": statistics(), "vae": small_vae()}
-    write_bundle(tmp_path / "whole", **given)
+    write_bundle(tmp_path / "whole", **given, notes={"run": {"samples": [str(tmp_path / "one/store")]}})
     pack(tmp_path / "whole", tmp_path / "half")
+    assert read_bundle(tmp_path / "half").notes["run"]["samples"] == ["one/store"]
     sizes = [sum(p.stat().st_size for p in (tmp_path / n).rglob("*.safetensors")) for n in ("whole", "half")]
     assert sizes[1] < 0.55 * sizes[0]
     back = Policy.load(tmp_path / "half")
@@ -339,6 +340,9 @@ def test_a_packed_policy_is_half_as_large_and_acts_nearly_the_same(tmp_path):
     a = policy.step(policy.start(policy.acquire(video(60))), observation(0))
     b = back.step(back.start(back.acquire(video(60))), observation(0))
     assert np.abs(a.actions - b.actions).max() < 0.02
+    told = [path.read_text() for path in (tmp_path / "half").rglob("*.json")]
+    assert len(told) >= 3
+    assert not [text for text in told if str(tmp_path) in text]
     pack(tmp_path / "half", tmp_path / "again")
     assert Policy.load(tmp_path / "again").fingerprint() == back.fingerprint(), (
         "rounding twice is rounding once"

@@ -26,6 +26,7 @@ from diffusers import AutoencoderKLWan
 from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
+from hostbot.config import read_json, write_json
 from hostbot.model.cache import cached
 from hostbot.types import BadInput
 
@@ -103,6 +104,13 @@ def load_vae(folder: Path) -> AutoencoderKLWan:
     return AutoencoderKLWan.from_pretrained(
         folder, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False
     )
+
+
+def save_vae(vae: AutoencoderKLWan, folder: Path) -> None:
+    """Write a VAE in the diffusers layout, without the folder it came from."""
+    vae.save_pretrained(folder, safe_serialization=True)
+    config = read_json(folder / "config.json")
+    write_json(folder / "config.json", {k: v for k, v in config.items() if k != "_name_or_path"})
 
 
 def channels_last(vae: AutoencoderKLWan) -> AutoencoderKLWan:

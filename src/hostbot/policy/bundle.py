@@ -133,7 +133,9 @@ def write_bundle(
     try:
         checkpoint.save(model, aside / "model", {"weights_sha256": weights_hash(model)})
         if vae is not None:
-            vae.save_pretrained(aside / "vae", safe_serialization=True)  # type: ignore[attr-defined]
+            from hostbot.model.vae import save_vae
+
+            save_vae(vae, aside / "vae")
         manifest = {
             "format": FORMAT,
             "spec": to_dict(spec),
@@ -154,7 +156,8 @@ def write_bundle(
 def pack(policy: Path, out: Path) -> None:
     """Write a policy at half its size, its weights as float16; it loads and trains as before.
 
-    A VAE whose weights float16 cannot hold is rounded, too, and gets another identity.
+    Of the folders its notes name only the last two parts stay: the others are this machine's. A VAE whose weights
+    float16 cannot hold is rounded, too, and gets another identity.
     """
     from hostbot.model.vae import LatentCodec, load_vae
 
@@ -166,11 +169,22 @@ def pack(policy: Path, out: Path) -> None:
         seen_with = load_vae(policy / "vae").half()  # type: ignore[attr-defined]
         spec = replace(spec, codec=LatentCodec(copy.deepcopy(seen_with).float()).identity)
         vae = seen_with
-    notes = {**known.notes, "packed": "float16"}
+    notes = {**_portable(known.notes), "packed": "float16"}
     model = checkpoint.load(policy / "model").half()
     write_bundle(out, model=model, spec=spec, statistics=known.statistics, vae=vae, notes=notes)
     for extra in policy.glob("*.safetensors"):  # heads that only training has
         shutil.copyfile(extra, out / extra.name)
+
+
+def _portable(value: Any) -> Any:
+    """Notes without this machine's folders."""
+    if isinstance(value, Mapping):
+        return {key: _portable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(one) for one in value]
+    if isinstance(value, str) and Path(value).is_absolute():
+        return Path(*Path(value).parts[-2:]).as_posix()
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

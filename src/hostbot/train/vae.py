@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hostbot.data.batches import generator_for
 from hostbot.data.clips import collect_clips
-from hostbot.model.vae import VaeShape, calibrate, channels_last, load_vae, tiny_vae
+from hostbot.model.vae import VaeShape, calibrate, channels_last, load_vae, save_vae, tiny_vae
 from hostbot.train.config import TrainConfig
 from hostbot.train.contract import Outcome
 from hostbot.train.distributed import World, joined
@@ -113,7 +113,7 @@ def export_vae(stage: VaeStage, folder: Path) -> None:
     vae.half()
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     shutil.rmtree(new, ignore_errors=True)
-    vae.save_pretrained(new, safe_serialization=True)
+    save_vae(vae, new)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
 
