@@ -71,9 +71,9 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     done = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--workers", "3"]) == 0
     learned = [words[1] for words in done.told if words[0] == "train" and words[1] != "samples"]
-    assert learned == ["vae", *2 * ["match"], *4 * ["policy"]]
+    assert learned == ["vae", *2 * ["match"], *6 * ["policy"]]
     ahead = [words[words.index("--pieces") + 1] for words in done.told if words[0] == "reproduce"]
-    assert ahead == ["match", "act", "refine"]
+    assert ahead == ["match", "act", "refine", "polish"]
     assert done.told[-1][0] == "eval"
     assert "novel" in done.told[-1]
     again = commands()
@@ -113,17 +113,19 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
 
     made = commands(kind=Encodes)
     assert main(["reproduce", "--out", str(tmp_path), "--keep-data"]) == 0
-    *_, act, _, refine = [words for words in made.told if words[:2] == ["train", "policy"]]
+    *_, act, _, refine, _, polish = [words for words in made.told if words[:2] == ["train", "policy"]]
     drills = str(tmp_path / "pieces/match/data/drills/samples")
-    assert all(words[words.index("--drills") + 1] == drills for words in (act, refine))
-    learned = [words[words.index("--samples") + 1 : words.index("--weights")] for words in (act, refine)]
-    assert [len(stores) for stores in learned] == [2, 4]
+    pieces = (act, refine, polish)
+    assert all(words[words.index("--drills") + 1] == drills for words in pieces)
+    learned = [words[words.index("--samples") + 1 : words.index("--weights")] for words in pieces]
+    assert [len(stores) for stores in learned] == [2, 4, 6]
     assert learned[1][2:] == learned[0]
-    assert refine[refine.index("--weights") + 1 : refine.index("--vae")] == ["0.6", "0.4", "0.6", "0.4"]
+    assert learned[2][2:] == learned[0] + learned[1][:2]
+    assert refine[refine.index("--weights") + 1 : refine.index("--vae")] == ["0.7", "0.3", "0.7", "0.3"]
+    assert [words[words.index("--stage") + 1] for words in pieces] == ["1", "2", "2"]
     fresh = commands(kind=Encodes)
-    for gone in ("match", "act"):
+    for gone in ("match", "act", "refine", "polish"):
         shutil.rmtree(tmp_path / "pieces" / gone)
-    shutil.rmtree(tmp_path / "pieces/refine")
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
     (learn,) = [w for w in fresh.told if w[:2] == ["train", "policy"] and "--validation" in w]
     assert "--drills" not in learn
@@ -172,6 +174,7 @@ def test_no_two_pieces_or_seeds_share_a_scene(tmp_path):
         Maker(out=tmp_path, piece=piece, steps=steps, recipe=Recipe(), workers=1, seed=seed).first_seed
         for piece in PIECES
         for seed in range(8)
+        if piece != "try"  # which records nothing
     )
     assert all(b - a >= most for a, b in itertools.pairwise(firsts))
     assert firsts[-1] + most < 900_000
@@ -302,5 +305,32 @@ def test_every_piece_has_its_minutes(commands, tmp_path, capsys):
     }
     assert minutes == {"vae": pytest.approx(2.7, abs=0.1), "match": pytest.approx(4.7, abs=0.1)}
     assert main(["reproduce", "--out", str(tmp_path), "--minutes", "3", "5"]) == 2
-    assert "one for each of see, match, act, refine, try; got 2" in " ".join(capsys.readouterr().err.split())
+    assert "one for each of see, match, act, refine, polish, try; got 2" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert main(["reproduce", "--out", str(tmp_path), "--pieces"]) == 2
+
+
+def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
+    given = tmp_path / "given"
+    (given / "vae").mkdir(parents=True)
+    (given / "vae/config.json").write_text("{}")
+    (given / "policy.json").write_text('{"statistics": {"horizon": 16}}')
+    made = commands()
+    flags = ["reproduce", "--out", str(tmp_path / "r"), "--from", str(given)]
+    assert main([*flags, "--pieces", "refine", "polish"]) == 0
+    refine, polish = [w[w.index("--from") + 1] for w in made.told if "--from" in w and w[0] == "train"]
+    assert (refine, polish) == (str(tmp_path / "r/given"), str(tmp_path / "r/refine"))
+    (ahead,) = [words for words in made.told if words[0] == "reproduce"]
+    assert ahead[ahead.index("--from") + 1] == str(given)
+    assert json.loads((tmp_path / "r/statistics.json").read_text()) == {"horizon": 16}
+    assert not [words for words in made.told if words[1] == "stats"]
+    everything = commands()
+    assert main([*flags, "--out", str(tmp_path / "all")]) == 0
+    assert "see: left out" in capsys.readouterr().out
+    assert not [words for words in everything.told if words[1] == "vae"]
+    assert main(["reproduce", "--out", str(tmp_path / "r")]) == 2
+    assert "--from" in capsys.readouterr().err
+    assert main(["reproduce", "--out", str(tmp_path / "s"), "--from", str(tmp_path)]) == 2
+    assert "no policy with its VAE" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "s").exists()

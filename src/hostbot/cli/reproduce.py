@@ -8,6 +8,7 @@ encodes what the next one needs; and acting finds the drills of matching there, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,14 +23,16 @@ from hostbot.cli.steps import Steps, told_to_end
 from hostbot.config import read_json, to_dict, write_json
 from hostbot.types import BadInput
 
-Piece = Literal["see", "match", "act", "refine", "try"]
+Piece = Literal["see", "match", "act", "refine", "polish", "try"]
 PIECES: tuple[Piece, ...] = get_args(Piece)
-_BEFORE: dict[Piece, Piece] = {"act": "match", "refine": "act", "try": "refine"}
-_AFTER: dict[Piece, Piece] = {"see": "match", "match": "act", "act": "refine"}
+ACTING: tuple[Piece, ...] = ("act", "refine", "polish")
+_BEFORE: dict[Piece, Piece] = {"act": "match", "refine": "act", "polish": "refine", "try": "polish"}
+_AFTER: dict[Piece, Piece] = {"see": "match", "match": "act", "act": "refine", "refine": "polish"}
 """Which piece is prepared while one learns."""
 _HELD_OUT = 900_000
 """First seed of scenes that nothing is learned from."""
 _DRILLS = ("--drills", "--sketch")
+_GIVEN = "given"
 _KEEP = 0.3
 """Minutes of a piece for whatever comes after learning."""
 
@@ -39,9 +42,9 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: int = 24
+    robot: int = 36
     """Robot episodes a task and piece."""
-    human: int = 12
+    human: int = 18
     variants: int = 12
     acted: int = 2000
     """Drills a piece that are executed whole, by either body."""
@@ -79,7 +82,7 @@ class Recipe:
     shared: int = 4
     lr: float = 5e-4
     point: float = 0.5
-    drilled: float = 0.4
+    drilled: float = 0.3
     """Share of samples of acting that are of drills."""
     validate_every: int = 500
     trials: int = 20
@@ -98,7 +101,7 @@ SMALL = Recipe(
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Record, see, match, act, refine and try: the tiny policy from nothing but seeds."""
+    """Record, see, match, act, refine, polish and try: the tiny policy from nothing but seeds."""
 
     out: Path
     """Folder for everything."""
@@ -114,6 +117,8 @@ class Reproduce:
     """Every step in small, to see that it works here (a quarter of an hour on two cores): nothing is learned."""
     keep_data: bool = False
     """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
+    source: Annotated[Path | None, arg(name="from", metavar="POLICY")] = None
+    """Go on from a policy that was made this way: its VAE, its statistics, its weights."""
     prepare_only: bool = False
     """Only make what the pieces learn from: recordings, samples where there is a VAE, and fused layers on a GPU."""
 
@@ -126,6 +131,9 @@ class Reproduce:
                 f"--seed is 0 to 7, so that no scene is held out and learned from; got {self.seed}"
             )
         chosen = [piece for piece in PIECES if piece in self.pieces]
+        if self.source is not None and "see" in chosen:
+            print("see: left out, the policy that is gone on from has its VAE", flush=True)
+            chosen.remove("see")
         if not chosen:
             raise BadInput(f"--pieces names none; they are {', '.join(PIECES)}")
         minutes = self.minutes or (2.5 if self.small else 9.5,)
@@ -133,12 +141,12 @@ class Reproduce:
             raise BadInput(
                 f"--minutes is one number, or one for each of {', '.join(chosen)}; got {len(minutes)}"
             )
-        _claim(self.out, recipe, self.seed)
+        _claim(self.out, recipe, self.seed, self.source)
         for piece, limit in zip(chosen, minutes * (len(chosen) // len(minutes)), strict=True):
             steps = Steps(self.out / "pieces" / piece, limit)
             maker = Maker(
                 out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed,
-                ahead=not self.prepare_only and _AFTER.get(piece) in chosen, small=self.small,
+                ahead=not self.prepare_only and _AFTER.get(piece) in chosen, small=self.small, source=self.source,
             )  # fmt: skip
             print(f"{piece}:", flush=True)
             with told_to_end():
@@ -158,15 +166,30 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _claim(out: Path, recipe: Recipe, seed: int) -> None:
+def _claim(out: Path, recipe: Recipe, seed: int, source: Path | None) -> None:
     """Note what is made here, or refuse to go on with something else: done pieces would pass for its own."""
-    path, now = out / "recipe.json", {"recipe": to_dict(recipe), "seed": seed}
+    given = None if source is None else _manifest(source)
+    path, now = out / "recipe.json", {"recipe": to_dict(recipe), "seed": seed, "from": given}
     if path.exists() and read_json(path) != json.loads(json.dumps(now)):
         raise BadInput(
-            f"{out} was begun with another --seed, with or without --small, or by another version: use another --out"
+            f"{out} was begun with another --seed or --from, with or without --small, or by another version: use "
+            "another --out"
         )
     out.mkdir(parents=True, exist_ok=True)
+    if source is not None and not path.exists():
+        shutil.copytree(source / "vae", out / "see/vae", dirs_exist_ok=True)
+        shutil.copytree(source, out / _GIVEN / "policy", dirs_exist_ok=True)
+        write_json(out / "statistics.json", read_json(source / "policy.json")["statistics"])
     write_json(path, now)
+
+
+def _manifest(policy: Path) -> str:
+    """By which a policy is known again."""
+    if not (policy / "vae").is_dir() or not (policy / "policy.json").is_file():
+        raise BadInput(
+            f"{policy} is no policy with its VAE: give the folder that reproduce or `model pack` wrote"
+        )
+    return hashlib.sha256((policy / "policy.json").read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +205,7 @@ class Maker:
     ahead: bool = False
     """Prepare the next piece while this one learns."""
     small: bool = False
+    source: Path | None = None
 
     @property
     def data(self) -> Path:
@@ -235,7 +259,7 @@ class Maker:
         if self.piece == "match":
             self.record("record-scale", "scale", 1, "robot", seed, *self.tasks())
             self.record("record-held-out", "held-out", self.recipe.held_out, "both", seed, *_DRILLS)
-        elif self.piece in ("act", "refine"):
+        elif self.piece in ACTING:
             self.record("record-held-out", "held-out", 1, "both", seed, *self.tasks())
 
     def record_shown(self) -> None:
@@ -244,7 +268,7 @@ class Maker:
         if self.piece == "match":
             self.record("record-human", "drills", recipe.shown, "human", seed, *_DRILLS)
             self.record("record-robot", "drills", recipe.drills, "robot", seed, *_DRILLS)
-        elif self.piece in ("act", "refine"):
+        elif self.piece in ACTING:
             self.record("record-human", "tasks", recipe.human, "human", seed, *self.tasks())
             self.record("record-robot", "tasks", recipe.robot, "robot", seed, *self.tasks())
             self.record("record-acted", "acted", recipe.acted, "both", seed, "--drills")
@@ -256,7 +280,7 @@ class Maker:
         return self.store("held-out", demos=1, states=self.recipe.judged, decisive=0.5)
 
     def stores(self) -> list[Path]:
-        """Samples the piece learns from, those of refining together with those of acting where they are."""
+        """Samples the piece learns from; once it acts, those of the pieces before it, too, where they are."""
         recipe = self.recipe
         if self.piece == "match":
             return [self.store("drills", demos=1, states=1, decisive=1.0, mirror=True)]
@@ -266,9 +290,10 @@ class Maker:
             )
             for folder in ("tasks", "acted")
         ]
-        earlier = self.out / "pieces/act/data"
-        if self.piece == "refine" and (earlier / "acted/samples").exists():
-            stores += [earlier / "tasks/samples", earlier / "acted/samples"]
+        for piece in ACTING[: ACTING.index(self.piece)]:
+            earlier = self.out / "pieces" / piece / "data"
+            if (earlier / "acted/samples").exists():
+                stores += [earlier / "tasks/samples", earlier / "acted/samples"]
         return stores
 
     def tasks(self) -> tuple[object, ...]:
@@ -400,13 +425,14 @@ class Maker:
             self.steps.aside(
                 f"prepare-{after}", "reproduce", "--out", self.out, "--pieces", after, "--prepare-only", "--seed",
                 self.seed, "--workers", self.workers, *(["--small"] * self.small),
+                *(["--from", self.source] if self.source else []),
             )  # fmt: skip
 
     def attempt(self) -> None:
         """Closed-loop success in scenes of other seeds, from one human video a task."""
         recipe = self.recipe
         few: list[object] = ["--families", *recipe.families] if recipe.families else []
-        policy = self.run_of(self.before_it() or "refine") / "policy"
+        policy = self.run_of(self.before_it() or "polish") / "policy"
         self.steps.do(
             "eval", "eval", "--policy", policy, "--suite", recipe.suite, *few,
             "--trials", recipe.trials, "--execute", recipe.execute, "--films", recipe.films, "--workers", self.workers,
@@ -417,15 +443,17 @@ class Maker:
         """Where a piece's run lies."""
         return self.out / piece
 
-    def before_it(self) -> Piece | None:
-        """The last piece before this one that left a policy; none before matching."""
+    def before_it(self) -> str | None:
+        """The last piece before this one that left a policy, or what was given; matching may begin with nothing."""
         piece = _BEFORE.get(self.piece)
         while piece is not None and not (self.run_of(piece) / "policy").exists():
-            if piece not in _BEFORE:
-                raise BadInput(
-                    f"{self.piece} goes on from a policy, and {self.out} has none: run the pieces before it first"
-                )
-            piece = _BEFORE[piece]
+            piece = _BEFORE.get(piece)
+        if piece is None and (self.run_of(_GIVEN) / "policy").exists():
+            return _GIVEN
+        if piece is None and self.piece != "match":
+            raise BadInput(
+                f"{self.piece} goes on from a policy, and {self.out} has none: run the pieces before it first"
+            )
         return piece
 
     def again(self, piece: str) -> list[object]:
