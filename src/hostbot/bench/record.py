@@ -171,8 +171,13 @@ def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[N
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _writer(Path(root) / f"part-{part:02d}", body, config) as writer:
-            for name, seed in jobs(config, part)[writer.num_episodes :]:
-                notes.put(_record_one(writer, part, body, name, seed, config))
+            try:
+                for name, seed in jobs(config, part)[writer.num_episodes :]:
+                    notes.put(_record_one(writer, part, body, name, seed, config))
+            except KeyboardInterrupt:
+                for number in (signal.SIGINT, signal.SIGTERM):  # told once is enough
+                    signal.signal(number, signal.SIG_IGN)
+                notes.cancel_join_thread()  # nobody may be listening any more
     except KeyboardInterrupt:
         return
     except BaseException:
