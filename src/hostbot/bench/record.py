@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hostbot.data.concat import concatenate
+from hostbot.data.reels import ReelKind, ReelWriter, is_reels, join_reels, num_recorded
 from hostbot.data.write import DatasetWriter
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
@@ -68,10 +69,14 @@ class RecordConfig:
     drills: bool = False
     """Touch one of a table full of things or bring something to it, instead of tasks; sketched robots have all that
     can be meant in one scene in turn."""
+    raw: int = 0
+    """Side of pictures that are kept as they are, without video; 0: mp4."""
 
     def __post_init__(self) -> None:
         if self.drills and (self.variants or self.families or self.split != "train"):
             raise BadInput("drills are no tasks: they have no split, families or variants")
+        if self.raw < 0 or self.raw > self.size:
+            raise BadInput(f"--raw is the side of a kept picture, at most --size {self.size}, got {self.raw}")
         if self.variants < 0:
             raise BadInput(f"variants are 0 or more, got {self.variants}")
         if not 0 <= self.stray <= 2:
@@ -118,7 +123,18 @@ def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
     return listed[part :: config.workers]
 
 
-def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter:
+def _reel_kind(body: Body, config: RecordConfig) -> ReelKind:
+    size = (config.raw, config.raw)
+    if body == "human":
+        return ReelKind(fps=config.rate_hz, size=size, views=(VIEW,), widths={})
+    robot = bimanual(config.rate_hz)
+    widths = {"observation.state": 20, "action": 20}
+    return ReelKind(fps=config.rate_hz, size=size, views=robot.views, widths=widths, embodiment=robot)
+
+
+def _writer(root: Path, body: Body, config: RecordConfig) -> DatasetWriter | ReelWriter:
+    if config.raw:
+        return ReelWriter(root, _reel_kind(body, config))
     size = (config.size, config.size)
     together, batch = _SKETCHES if config.sketch else _EPISODES
     if body == "human":
@@ -185,7 +201,7 @@ def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[N
 
 
 def _record_one(
-    writer: DatasetWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
+    writer: DatasetWriter | ReelWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
 ) -> Note:
     # People show what robots are sketched doing, each in a room of their own.
     shared = config.in_scene_of(seed)
@@ -230,7 +246,9 @@ def parts_of(root: Path) -> Path:
 def num_done(root: Path) -> int:
     """Episodes recorded so far, in parts or put together."""
     infos = [*parts_of(root).glob("part-*/meta/info.json"), *root.glob("meta/info.json")]
-    return sum(int(json.loads(path.read_text())["total_episodes"]) for path in infos)
+    reels = [*parts_of(root).glob("part-*/episodes.jsonl"), *root.glob("part-*/episodes.jsonl")]
+    whole = sum(int(json.loads(path.read_text())["total_episodes"]) for path in infos)
+    return whole + sum(num_recorded(path.parent) for path in reels)
 
 
 def record(root: Path, body: Body, config: RecordConfig, *, until: float = float("inf")) -> Iterator[Note]:
@@ -241,7 +259,7 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
     parts = parts_of(root)
     total = sum(len(jobs(config, part)) for part in range(config.workers))
     left = total - num_done(root)
-    if (root / "meta" / "info.json").exists():
+    if (root / "meta" / "info.json").exists() or is_reels(root):
         if left:
             raise BadInput(f"{root} holds another recording; give another folder")
         return
@@ -280,11 +298,21 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
                 worker.terminate()
                 worker.join()
     if left == 0:
+        if config.raw:
+            join_reels(parts, root, _reel_kind(body, config))
+            return
         concatenate([parts / f"part-{part:02d}" for part in range(config.workers)], root)
         shutil.rmtree(parts)
 
 
-_SINCE: dict[str, Any] = {"families": [], "variants": 0, "stray": 0.0, "sketch": False, "drills": False}
+_SINCE: dict[str, Any] = {
+    "families": [],
+    "variants": 0,
+    "stray": 0.0,
+    "sketch": False,
+    "drills": False,
+    "raw": 0,
+}
 """What recordings begun before these settings were there were made with."""
 
 

@@ -147,10 +147,10 @@ class Stats:
         from hostbot.config import to_dict
         from hostbot.data.embodiments import resolve_embodiment
         from hostbot.data.sidecar import write_embodiment
+        from hostbot.data.sources import open_source
         from hostbot.data.stats import StatsConfig, compute_statistics, save_statistics, statistics_path
-        from hostbot.data.store import open_dataset
 
-        source, target = open_dataset(self.path), statistics_path(self.path)
+        source, target = open_source(self.path), statistics_path(self.path)
         if target.exists() and not self.overwrite:
             raise DataError(f"{target} exists; statistics are written once, pass --overwrite to replace them")
         if self.horizon < 1:

@@ -68,6 +68,8 @@ class Recipe:
     """Of the steps of acting, so that matching is not forgotten."""
     stray: float = 1.0
     """How far recorded robots stray from their way, and get back."""
+    side: int = 64
+    """Of recorded pictures, which are kept as they are until they are encoded."""
     seen: int = 2
     """Episodes a task that the VAE learns from."""
     clips: int = 20_000
@@ -307,7 +309,8 @@ class Maker:
         """Episodes; a recording that was stopped goes on."""
         self.steps.do(
             name, "sim", "record", "--out", self.data / folder, "--episodes-per-task", episodes, "--embodiment", body,
-            "--stray", self.recipe.stray, "--first-seed", first_seed, "--workers", self.workers, *what,
+            "--stray", self.recipe.stray, "--raw", self.recipe.side, "--first-seed", first_seed, "--workers",
+            self.workers, *what,
         )  # fmt: skip
 
     def statistics(self) -> Path:
@@ -324,7 +327,7 @@ class Maker:
     def store(
         self, folder: str, demos: int, states: int, decisive: float, takes: int = 1, mirror: bool = False
     ) -> Path:
-        """Couple and encode what was recorded."""
+        """Couple and encode what was recorded, which takes room and is then removed."""
         data = self.data / folder
         self.steps.do(
             f"pairs-{folder}", "data", "pairs", data / "robot", "--human", data / "human", "--out",
@@ -336,6 +339,8 @@ class Maker:
             "--labels", "events", "--body", "human", "--demos", demos, "--demo-takes", takes, "--states", states,
             "--decisive", decisive, "--workers", self.workers, "--out", data / "samples", *(["--mirror"] * mirror),
         )  # fmt: skip
+        for body in ("robot", "human"):
+            shutil.rmtree(data / body, ignore_errors=True)
         return data / "samples"
 
     def seen_with(self) -> Path:

@@ -169,6 +169,9 @@ class Record:
     drills: bool = False
     """No tasks: one of a table full of things is touched, or something is put there; any of them in turn where robots
     are sketched."""
+    raw: Annotated[int, arg(metavar="SIDE")] = 0
+    """Keep pictures of this side as they are instead of mp4, for `hostbot train` alone: faster to write and to read,
+    no LeRobot dataset, a hundred times the disk."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
@@ -192,6 +195,7 @@ class Record:
             stray=self.stray,
             sketch=self.sketch,
             drills=self.drills,
+            raw=self.raw,
         )
         total = sum(len(jobs(config, part)) for part in range(config.workers))
         bodies: list[Literal["robot", "human"]] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hostbot.data.folder import VideoFolder, find_clips
+from hostbot.data.reels import Reels, is_reels
 from hostbot.data.release import ReleaseDataset, find_episodes
 from hostbot.data.store import open_dataset
 from hostbot.types import DataError, EpisodeSource
@@ -16,6 +17,10 @@ def open_source(path: Path, fps: float | None = None) -> EpisodeSource:
         if fps is not None:
             raise DataError(f"{path} is a LeRobot dataset and says its own frame rate; leave --fps out")
         return open_dataset(path)
+    if is_reels(path):
+        if fps is not None:
+            raise DataError(f"{path} says its own frame rate; leave --fps out")
+        return Reels(path)
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if path.is_file() and path.suffix != ".json":
