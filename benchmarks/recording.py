@@ -30,6 +30,9 @@ if hasattr(RecordConfig, "sketch"):
     kinds["sketch"] = RecordConfig(stray=1.0, sketch=True)
 if hasattr(RecordConfig, "drills"):
     kinds["drill"] = kinds["human drill"] = RecordConfig(stray=1.0, sketch=True, drills=True)
+if hasattr(RecordConfig, "raw"):
+    kinds["straying, raw"] = RecordConfig(stray=1.0, raw=64)
+    kinds["human, raw"] = RecordConfig(raw=64)
 for kind, config in kinds.items():
     body, drills = "human" if "human" in kind else "robot", "drill" in kind
     wanted = [(name, 10_001 + drills * k) for k, name in enumerate(names)]

@@ -26,6 +26,9 @@ class Ended:
     def wait(self, timeout=None):
         return self.code
 
+    def terminate(self):
+        pass
+
 
 class Commands:
     """Stands in for the processes: notes what they were told and leaves what they would."""
@@ -149,7 +152,7 @@ def test_what_is_recorded_ahead_is_what_the_piece_would_record(commands, tmp_pat
 
 def test_what_runs_beside_is_stopped_when_a_step_fails(commands, tmp_path, monkeypatch):
     stopped = []
-    monkeypatch.setattr(Ended, "terminate", lambda self: stopped.append(self), raising=False)
+    monkeypatch.setattr(Ended, "terminate", lambda self: stopped.append(self))
     commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see"]) == 0
     commands(fails=("record",))
@@ -334,3 +337,51 @@ def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
     assert main(["reproduce", "--out", str(tmp_path / "s"), "--from", str(tmp_path)]) == 2
     assert "no policy with its VAE" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "s").exists()
+
+
+class Stores(Commands):
+    """Leaves a store as soon as encoding begins, as the real one does."""
+
+    def run(self, command, stdout, stderr, start_new_session=False):
+        if {"train", "samples"} <= set(command[:6]):
+            self._touch(command[command.index("--out") + 1] + "/store.json")
+        return super().run(command, stdout, stderr, start_new_session)
+
+
+def test_what_a_piece_still_needs_is_not_removed_by_another(commands, tmp_path):
+    commands(kind=Stores)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--keep-data"]) == 0
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--prepare-only"]) == 0
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
+    assert (tmp_path / "pieces/act/data/tasks/samples").exists()  # it has not learned yet
+    assert not (tmp_path / "pieces/refine/data").exists()
+    assert not (tmp_path / "pieces/match/data").exists()
+
+
+def test_samples_that_are_not_whole_are_left_alone(commands, tmp_path):
+    class HalfWay(Stores):
+        def run(self, command, stdout, stderr, start_new_session=False):
+            self.fails = ("samples",) if any("act/data/acted" in word for word in command) else ()
+            return super().run(command, stdout, stderr, start_new_session)
+
+    commands(kind=HalfWay)
+    flags = ["reproduce", "--out", str(tmp_path), "--keep-data"]
+    assert main([*flags, "--pieces", "see", "match", "act"]) == 2
+    assert (tmp_path / "pieces/act/data/acted/samples").exists()
+    later = commands(kind=Stores)
+    assert main([*flags, "--pieces", "refine"]) == 0
+    learned = next(w for w in later.told if w[:2] == ["train", "policy"] and "--validation" in w)
+    assert learned[learned.index("--samples") + 3] == "--weights"
+    assert "--drills" in learned
+
+
+def test_every_policy_is_tried(commands, tmp_path):
+    commands(kind=Stores)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "try"]) == 0
+    later = commands(kind=Stores)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "try"]) == 0
+    (tried,) = [words for words in later.told if words[0] == "eval"]
+    assert tried[tried.index("--policy") + 1] == str(tmp_path / "refine/policy")
+    again = commands(kind=Stores)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "try"]) == 0
+    assert again.told == []

@@ -70,6 +70,12 @@ def test_what_has_no_mirror_image_is_refused():
         mirrored(np.zeros((1, 1)), joints)
 
 
+def test_a_view_on_one_side_only_has_no_mirror_image():
+    lopsided = replace(ROBOT, views=("right_wrist", "third_person"))
+    with pytest.raises(BadInput, match="'right_wrist' is there on one side only"):
+        make_plan(sources(), sample_config(embodiment=lopsided, take=MIRROR))
+
+
 def test_which_tasks_have_sides():
     assert is_sided("Turn the red knob to the Left.")
     assert not is_sided("Put the red can behind the white bowl.")

@@ -91,6 +91,13 @@ def test_an_episode_that_was_cut_short_is_written_over(tmp_path, name):
         check(source, index, seed, length)
 
 
+def test_two_do_not_write_one_part(tmp_path):
+    with ReelWriter(tmp_path / "part-00", KIND), pytest.raises(DataError, match="another process"):
+        ReelWriter(tmp_path / "part-00", KIND)
+    with ReelWriter(tmp_path / "part-00", KIND) as writer:
+        assert writer.num_episodes == 0
+
+
 def test_what_is_damaged_or_wrong_is_said(tmp_path):
     parts = written(tmp_path)
     with ReelWriter(parts / "part-00", KIND) as writer:

@@ -77,6 +77,22 @@ def test_pictures_developed_together_are_those_drawn_one_by_one():
         assert again[number].develop() == []
 
 
+def test_one_that_develops_leaves_what_another_has_exposed():
+    envs = [SimEnv(task(name)) for name in split().names("novel")[:2]]
+    for env in envs:
+        env.begin(2)
+    wanted = [env.pictures() for env in envs]
+    first, second = envs
+    first.expose()
+    second.expose()
+    (mine,) = first.develop()
+    first.expose()
+    (theirs,) = second.develop()
+    for got, drawn in ((mine, wanted[0]), (theirs, wanted[1])):
+        for view in drawn:
+            np.testing.assert_array_equal(got[view], drawn[view])
+
+
 def test_scenes_of_one_process_do_not_draw_into_each_other():
     names = split().names("novel")[:3]
     alone = []

@@ -158,8 +158,20 @@ class Reproduce:
                     steps.drop()
         if not self.keep_data and not self.prepare_only:
             for piece in PIECES[: PIECES.index(chosen[-1]) + 1]:  # what later ones have recorded is theirs
-                shutil.rmtree(self.out / "pieces" / piece / "data", ignore_errors=True)
+                if not _goes_on(self.out, piece):
+                    shutil.rmtree(self.out / "pieces" / piece / "data", ignore_errors=True)
         print(f"wrote {self.out}")
+
+
+def _done(out: Path, piece: Piece) -> set[str]:
+    """The steps of a piece that are done."""
+    folder = out / "pieces" / piece
+    return set(Steps(folder, 0.0).commands) if folder.exists() else set()
+
+
+def _goes_on(out: Path, piece: Piece) -> bool:
+    """Whether a piece was begun and has not ended."""
+    return (out / "pieces" / piece).exists() and not {"vae", "learn"} & _done(out, piece)
 
 
 def _has_gpu() -> bool:
@@ -293,9 +305,9 @@ class Maker:
             for folder in ("tasks", "acted")
         ]
         for piece in ACTING[: ACTING.index(self.piece)]:
-            earlier = self.out / "pieces" / piece / "data"
-            if (earlier / "acted/samples").exists():
-                stores += [earlier / "tasks/samples", earlier / "acted/samples"]
+            tasks, acted = self.made(piece, "tasks"), self.made(piece, "acted")
+            if tasks and acted:
+                stores += [tasks, acted]
         return stores
 
     def tasks(self) -> tuple[object, ...]:
@@ -351,12 +363,12 @@ class Maker:
 
     def has_vae(self) -> bool:
         """Whether there is a VAE that will not change any more."""
-        return (self.run_of("see") / "vae").exists() and not self.learns("see")
+        return (self.run_of("see") / "vae").exists() and not _goes_on(self.out, "see")
 
-    def learns(self, piece: Piece) -> bool:
-        """Whether a piece was begun and has not ended."""
-        folder = self.out / "pieces" / piece
-        return folder.exists() and not {"vae", "learn"} & set(Steps(folder, 0.0).commands)
+    def made(self, piece: Piece, folder: str) -> Path | None:
+        """Samples of a piece, where they are whole and still there."""
+        samples = self.out / "pieces" / piece / "data" / folder / "samples"
+        return samples if f"samples-{folder}" in _done(self.out, piece) and samples.exists() else None
 
     # Learning ------------------------------------------------------------------------------------------------
 
@@ -380,11 +392,11 @@ class Maker:
                 "train", "match", "--text-dropout", 0.7, "--sight", "third_person", "--exchange", "--shift", 3,
                 "--pair", 1.0,
             ]  # fmt: skip
-        drills = self.out / "pieces/match/data/drills/samples"
+        drills = self.made("match", "drills")
         return [
             "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--point", recipe.point, "--demo-dropout",
             0.1, "--text-dropout", 0.5,
-            *(["--drills", drills, "--drill-share", recipe.drill_share] if drills.exists() else []),
+            *(["--drills", drills, "--drill-share", recipe.drill_share] if drills else []),
         ]  # fmt: skip
 
     def fuse(self, held_out: Path) -> None:
@@ -437,11 +449,12 @@ class Maker:
         """Closed-loop success in scenes of other seeds, from one human video a task."""
         recipe = self.recipe
         few: list[object] = ["--families", *recipe.families] if recipe.families else []
-        policy = self.run_of(self.before_it() or "polish") / "policy"
+        tried = self.before_it() or "polish"
+        policy = self.run_of(tried) / "policy"
         self.steps.do(
-            "eval", "eval", "--policy", policy, "--suite", recipe.suite, *few,
+            f"eval-{tried}", "eval", "--policy", policy, "--suite", recipe.suite, *few,
             "--trials", recipe.trials, "--execute", recipe.execute, "--films", recipe.films, "--workers", self.workers,
-            "--out", self.out / "eval",
+            "--out", self.out / "eval" / tried,
         )  # fmt: skip
 
     def run_of(self, piece: str) -> Path:

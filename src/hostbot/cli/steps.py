@@ -46,7 +46,12 @@ def told_to_end() -> Iterator[None]:
 
 def _stop_all(leader: subprocess.Popen[bytes]) -> None:
     """End a group of processes as Ctrl-C would, by which recordings keep what they have; then less kindly."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+    deaf = (
+        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    )  # behind a script's &; so are those that it started
+    for number in (
+        (signal.SIGTERM, signal.SIGKILL) if deaf else (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+    ):
         with suppress(ProcessLookupError):
             os.killpg(leader.pid, number)
         with suppress(subprocess.TimeoutExpired):

@@ -2,7 +2,7 @@
 
 The mirror is the plane y = 0 of the robot's base frame, and of a tool's own frame: an arm becomes the other one, whose
 jaws open along y as before. It holds where arms, cameras and statistics are the same on both sides, and for tasks that
-do not say which side.
+do not say which side. (The bench's jaws have a colour for each side; in the mirror they have the other's.)
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from hostbot import couple
 from hostbot.data.cameras import project
-from hostbot.data.mirror import mirrored
+from hostbot.data.mirror import mirrored, other_side
 from hostbot.data.moments import decisions, find_moments, limb_paths, next_moment
 from hostbot.data.normalize import Normalizer
 from hostbot.data.pairs import Body, Pair
@@ -26,7 +26,7 @@ from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
 from hostbot.data.takes import Take, crop_point, draw_version, make_take
 from hostbot.geometry import to_relative
-from hostbot.types import Camera, Correspondence, DataError, EpisodeSource
+from hostbot.types import BadInput, Camera, Correspondence, DataError, EpisodeSource
 
 Labels = Callable[[Pair], Correspondence | None]
 """The correspondence of a pair, or None where the pair is not to be used."""
@@ -121,6 +121,11 @@ class Planner:
         self._state = Normalizer.from_stats(statistics.features[STATE], config.normalize)
         self._action = Normalizer.from_stats(statistics.features[wanted], config.normalize)
         self._cameras = {camera.view: camera for camera in cameras}
+        views = config.embodiment.views
+        if config.take.mirror and (alone := [view for view in views if other_side(view) not in views]):
+            raise BadInput(
+                f"{config.embodiment.name!r} has no mirror image: {alone[0]!r} is there on one side only"
+            )
         self._streams = lru_cache(maxsize=128)(self._read)
         self._points = lru_cache(maxsize=64)(self._pointing)
         self._takes: dict[_TakeKey, Take] = {}

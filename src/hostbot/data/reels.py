@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from hostbot.config import from_dict, read_json, to_dict, write_json
+from hostbot.data.journal import lock
 from hostbot.types import BadInput, DataError, Embodiment, EpisodeInfo, Event, Frames
 from hostbot.video import fit_frames
 
@@ -62,8 +63,8 @@ class ReelWriter:
     def __init__(self, root: Path, kind: ReelKind) -> None:
         self._kind = kind
         root.mkdir(parents=True, exist_ok=True)
-        lines = root / "episodes.jsonl"
-        known, whole = _read_lines(lines)
+        self._lock = lock(root)
+        known, whole = _read_lines(root / "episodes.jsonl")
         self.num_episodes = len(known)
         self._files: list[BinaryIO] = []
         sizes = (*kind.num_bytes(sum(one.length for one in known)), whole)
@@ -82,7 +83,7 @@ class ReelWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in self._files:
+        for file in (*self._files, self._lock):
             file.close()
 
     def add_episode(
@@ -174,8 +175,10 @@ class Reels:
                 raise DataError(f"{part / name} is missing or too short: record it again")
         empty = np.zeros(0, np.uint8)
         self._pictures.append(np.memmap(part / "frames.bin", np.uint8, "r") if first else empty)
-        rows = np.memmap(part / "rows.bin", np.float32, "r") if first and self.kind.width else np.zeros(0)
-        self._rows.append(rows[: first * self.kind.width].reshape(-1, self.kind.width or 1))
+        width, rows = self.kind.width, np.zeros((0, 1), np.float32)
+        if first and width:
+            rows = np.memmap(part / "rows.bin", np.float32, "r", shape=(first, width))
+        self._rows.append(rows)
 
     def __reduce__(self) -> tuple[type[Reels], tuple[Path]]:
         return Reels, (self.root,)

@@ -120,9 +120,9 @@ class Painter:
     def _read(self) -> None:
         """Fetch what waits, before anything else is drawn over it."""
         waiting, self._waiting = self._waiting, []
-        _exposed.pop(id(self._gl), None)
         if not waiting:
             return
+        del _exposed[id(self._gl)]
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gl)
         high, wide = self.size * len(waiting), self.size * max(map(len, waiting))
         sheet = np.empty((high, wide, 3), np.uint8)

@@ -125,7 +125,7 @@ def human_sketch(
             first = actor.frame if any(event.name == "grasp" for event in actor.events) else None
         elif made := [e.frame for e in actor.events if e.name not in PASSING and e.frame > first]:
             until = min(until, made[0] + stay)
-    if first is None:  # what was to be in the hand was never taken
+    if first is None or first >= actor.frame:  # what was to be in the hand was never taken, or too late
         take.expose()
     frames = take.develop()
     take.close()
