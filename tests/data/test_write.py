@@ -114,6 +114,24 @@ def test_a_mistake_loses_none_of_those_that_wait_to_be_committed(tmp_path: Path)
     assert same(everything(open_dataset(tmp_path / "set")), everything(open_dataset(tmp_path / "other")), 8)
 
 
+def test_an_interrupt_between_staging_and_committing_forgets_that_episode_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episodes = make_episodes(2, LENGTHS[:4])
+    with open_writer(tmp_path / "set", together=3) as writer:
+        for e in episodes[:2]:
+            add(writer, e)
+        with monkeypatch.context() as patched:
+            patched.setattr(writer, "_settle", lambda: signal.default_int_handler(signal.SIGINT, None))
+            with pytest.raises(KeyboardInterrupt):
+                add(writer, episodes[2])
+        assert writer.num_episodes == 2
+        for e in episodes[2:]:
+            add(writer, e)
+    write_v3(tmp_path / "other", episodes)
+    assert same(everything(open_dataset(tmp_path / "set")), everything(open_dataset(tmp_path / "other")), 8)
+
+
 def test_a_killed_writer_loses_only_those_that_wait_to_be_committed(tmp_path: Path) -> None:
     episodes = make_episodes(2, LENGTHS[:5])
     writer = open_writer(tmp_path / "set", together=3)

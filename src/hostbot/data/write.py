@@ -149,6 +149,7 @@ class DatasetWriter:
             raise BadInput(f"the writer of {self.root} is finalized; open it again with resume=True")
         kind, target = self._kind, self._video_target
         buffer, before = EpisodeBuffer(kind.specs, kind.fps, kind.encoder, target), self._staging.added
+        state, pending = self._state, self._pending
         try:
             yield buffer
             buffer.close()
@@ -156,6 +157,8 @@ class DatasetWriter:
         except BaseException:
             buffer.abort()
             self._staging.discard(but=before)
+            if self._pending > pending:  # staged, not committed: its files have just gone
+                self._kind, self._state, self._pending = kind, state, pending
             raise
         if self.num_episodes - self._state.num_joined >= self.batch:
             self._join()
