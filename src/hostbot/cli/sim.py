@@ -171,7 +171,7 @@ class Record:
     are sketched."""
     raw: Annotated[int, arg(metavar="SIDE")] = 0
     """Keep pictures of this side as they are instead of mp4, for `hostbot train` alone: faster to write and to read,
-    no LeRobot dataset, a hundred times the disk."""
+    no LeRobot dataset, about thirty times the disk."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False

@@ -1,7 +1,7 @@
 """Recordings for training alone: pictures as they are, at the size the model sees, one file a process that records.
 
 No video is encoded to be decoded again soon after, and nothing is lost to compression, so that training sees what the
-robot will see; for that they take a hundred times the disk. A part is three files: ``frames.bin`` (episode after
+robot will see; for that they take about thirty times the disk. A part is three files: ``frames.bin`` (episode after
 episode, view after view), ``rows.bin`` (state and action of every frame) and ``episodes.jsonl``, whose lines are what
 counts: bytes after those of the last whole line are of an episode that a kill cut short, and are written over.
 
