@@ -116,7 +116,7 @@ class Reproduce:
     workers: int = 0
     """Processes that simulate and decode; as many as there are cores if 0."""
     small: bool = False
-    """Every step in small, to see that it works here (a quarter of an hour on two cores): nothing is learned."""
+    """Every step in small, to see that it works here (eleven minutes on two cores): nothing is learned."""
     keep_data: bool = False
     """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
     source: Annotated[Path | None, arg(name="from", metavar="POLICY")] = None
