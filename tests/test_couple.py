@@ -1,5 +1,7 @@
 """Coupling: properties of every pair of monotone maps, and pairs whose answer is known by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,40 @@ def test_where_the_demonstration_pauses_the_robot_is_held():
     assert couple.target_frames(maps, np.array([1]), variant(SMALL, "progress_window")).actions.tolist() == [
         [1, 2, 3, 4]
     ]
+
+
+BETWEEN = CoupleConfig(window=64, horizon=16, stride=4, between=True)
+
+
+@given(maps=pairs(), data=st.data())
+def test_targets_between_frames_never_step_back_and_begin_with_the_state(maps, data):
+    last = len(maps.robot_to_demo) - 1
+    states = np.array(data.draw(st.lists(st.integers(0, last), min_size=1, max_size=5)))
+    found = couple.target_frames(maps, states, BETWEEN)
+    for rows in (found.actions, found.frames):
+        assert rows.min() >= 0
+        assert rows.max() <= last
+        assert (np.diff(rows, axis=1) >= 0).all()
+    assert (found.actions >= states[:, None]).all()
+
+
+@pytest.mark.parametrize("ratio", [0.4, 0.62, 1.0, 1.3])
+def test_targets_between_frames_undo_the_rounding_of_maps(ratio):
+    """Of an even pace, told by maps of whole frames, steps are even again; rounded ones are stairs."""
+    num_demo = 90
+    num_robot = int(ratio * (num_demo - 1)) + 1
+    to_robot = np.rint(np.minimum(ratio * np.arange(num_demo), num_robot - 1)).astype(int)
+    to_demo = np.rint(np.minimum(np.arange(num_robot) / ratio, num_demo - 1)).astype(int)
+    maps, states = maps_of(to_demo, to_robot), np.arange(3, int(ratio * 60))
+    want = states[:, None] + ratio * np.arange(16)
+    off = {
+        between: np.abs(
+            couple.target_frames(maps, states, replace(CONFIG, between=between)).actions - want
+        ).mean()
+        for between in (False, True)
+    }
+    assert off[True] <= 0.75 * off[False] or ratio >= 1
+    assert off[True] <= off[False] + 0.01
 
 
 def test_the_release_goes_straight_between_two_keyframes():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation, Slerp
 
 from hostbot import geometry as g
 from hostbot.types import BadInput, bimanual, joint_space, single_arm
@@ -146,3 +146,29 @@ def test_rotation_forms_convert_and_return(kind):
 def test_wrong_width_names_both_numbers():
     with pytest.raises(BadInput, match="width 14.*20"):
         g.to_relative(np.zeros((32, 14)), np.zeros(20), bimanual())
+
+
+@given(eulers, st.lists(st.floats(0, 3), min_size=1, max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_vectors_between_others_turn_by_the_way(euler, places):
+    """Against scipy's great circles: halfway exact, elsewhere as near as a chord is to its arc."""
+    turns = Rotation.from_euler("xyz", euler) * Rotation.from_rotvec(
+        np.linspace(0, 0.9, 4)[:, None] * [0.6, 0, 0.8]
+    )
+    single, at = single_arm(16.0), np.array(places)
+    vectors = np.zeros((4, single.dim))
+    for part, place in single.slices():
+        if g.is_rotation(part):
+            vectors[:, place] = g.matrix_to_rot6d(turns.as_matrix())
+        else:
+            vectors[:, place] = np.arange(4)[:, None] ** 2
+    found = g.between(vectors, at, single)
+    circles = Slerp(np.arange(4), turns)
+    for part, place in single.slices():
+        if g.is_rotation(part):
+            off = Rotation.from_matrix(g.part_to_matrix(part, found[:, place])) * circles(at).inv()
+            assert off.magnitude().max() < 0.003
+        else:
+            want = np.interp(at, np.arange(4), np.arange(4) ** 2)[:, None]
+            np.testing.assert_allclose(found[:, place], np.broadcast_to(want, found[:, place].shape))
+    np.testing.assert_allclose(g.between(vectors, np.arange(4.0), single), vectors, atol=1e-12)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int, Int64
+from jaxtyping import Float32, Float64, Int, Int64
 from torch import Tensor
 
 from hostbot.types import BadInput, Correspondence
@@ -38,6 +38,9 @@ class CoupleConfig:
     """Where in the demonstration a state is: by the alignment, or by its share of elapsed time."""
     targets: Literal["coupled", "clock", "keyframes"] = "coupled"
     """eq:pred_target; a fixed offset in time; or the release's: straight between the chunk's two ends."""
+    between: bool = False
+    """Coupled actions may lie between two of the robot's frames; rounded to frames, those of a robot that is faster
+    than the demonstrator are stairs, and at a low rate steep ones."""
     whole: bool = False
     """The window is the whole demonstration, played at whatever speed fits it in."""
     anywhere: float = 0.2
@@ -86,8 +89,8 @@ def variant(config: CoupleConfig, name: Variant) -> CoupleConfig:
 class TargetFrames:
     """Robot frames that make up a state's target, eq:pred_target."""
 
-    actions: Int64[np.ndarray, "B H"]
-    """t_0 .. t_{H-1}."""
+    actions: Float64[np.ndarray, "B H"]
+    """t_0 .. t_{H-1}; whole numbers unless actions may lie between frames."""
     frames: Int64[np.ndarray, "B K"]
     """What is seen after each ``stride`` steps, the last after all H: evenly spaced on from the present."""
 
@@ -102,10 +105,15 @@ def demo_positions(maps: Correspondence, config: CoupleConfig) -> Int64[np.ndarr
 
 def target_frames(maps: Correspondence, states: Int[np.ndarray, " B"], config: CoupleConfig) -> TargetFrames:
     """The robot frames that follow each state as the demonstration goes on; past either end, the end is held."""
+    states, last = np.asarray(states, np.int64), len(maps.robot_to_demo) - 1
+    if len(states) and not 0 <= states.min() <= states.max() <= last:
+        raise BadInput(f"states must be in 0..{last}, got {states.min()}..{states.max()}")
     steps = np.arange(config.horizon)
     seen = np.arange(config.stride, config.horizon + 1, config.stride)
+    after = _between_after if config.between and config.targets == "coupled" else _frames_after
     return TargetFrames(
-        actions=_frames_after(maps, states, steps, config), frames=_frames_after(maps, states, seen, config)
+        actions=after(maps, states, steps, config).astype(np.float64),
+        frames=np.rint(after(maps, states, seen, config)).astype(np.int64),
     )
 
 
@@ -113,9 +121,6 @@ def _frames_after(
     maps: Correspondence, states: Int[np.ndarray, " B"], steps: Int[np.ndarray, " S"], config: CoupleConfig
 ) -> Int64[np.ndarray, "B S"]:
     num_demo, last = len(maps.demo_to_robot), len(maps.robot_to_demo) - 1
-    states = np.asarray(states, np.int64)
-    if len(states) and not 0 <= states.min() <= states.max() <= last:
-        raise BadInput(f"states must be in 0..{last}, got {states.min()}..{states.max()}")
     if config.targets == "clock":
         return np.minimum(states[:, None] + steps, last)
     ahead = demo_positions(maps, config)[states][:, None] + steps
@@ -124,6 +129,16 @@ def _frames_after(
     end = demo_positions(maps, config)[states] + config.horizon
     end = np.maximum(maps.demo_to_robot[np.minimum(end, num_demo - 1)], states)
     return np.rint(states[:, None] + (end - states)[:, None] * (steps / config.horizon)).astype(np.int64)
+
+
+def _between_after(
+    maps: Correspondence, states: Int[np.ndarray, " B"], steps: Int[np.ndarray, " S"], config: CoupleConfig
+) -> Float64[np.ndarray, "B S"]:
+    """eq:pred_target without rounding: pi^{d->r} as a line through the middle of each run of equal frames."""
+    frames, first, run = np.unique(maps.demo_to_robot, return_index=True, return_counts=True)
+    middle = first + (run - 1) / 2
+    ahead = np.interp(states, frames, middle)[:, None] + steps
+    return np.maximum(np.interp(ahead, middle, frames), states[:, None])
 
 
 def retimed(

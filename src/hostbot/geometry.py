@@ -178,6 +178,22 @@ def _rebase(actions: Array, reference: Array, embodiment: Embodiment, *, inverse
     return out
 
 
+def between(
+    vectors: Float[Array, "N D"], at: Float[Array, "*B"], embodiment: Embodiment
+) -> Float[Array, "*B D"]:
+    """Vectors at places between whole indices: straight lines, rotations on the way from one to the next."""
+    _check_width("vectors", vectors, embodiment)
+    low = np.clip(np.floor(at).astype(np.int64), 0, len(vectors) - 1)
+    high, share = np.minimum(low + 1, len(vectors) - 1), (at - low)[..., None]
+    out = ((1 - share) * vectors[low] + share * vectors[high]).astype(vectors.dtype)
+    for part, place in embodiment.slices():
+        if is_rotation(part):
+            columns = matrix_to_rot6d(part_to_matrix(part, vectors[:, place]))
+            turned = rot6d_to_matrix((1 - share) * columns[low] + share * columns[high])
+            out[..., place] = _FROM_MATRIX[part.kind](turned)
+    return out
+
+
 def _check_width(what: str, vectors: Array, embodiment: Embodiment) -> None:
     if vectors.shape[-1] != embodiment.dim:
         raise BadInput(

@@ -37,6 +37,8 @@ class DataConfig:
     video_stride: int = 8
     """Control steps between two frames that the model sees."""
     relative_actions: bool = True
+    between_frames: bool = False
+    """Coupled actions may lie between two of the robot's frames."""
     clean: CleanConfig = field(default_factory=CleanConfig)
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     speed: SpeedConfig = field(default_factory=SpeedConfig)
@@ -80,8 +82,9 @@ class Config:
 def tiny() -> Config:
     """Made for our own bench and a laptop's CPU: three 64 x 64 views at 16 Hz, chunks of one second."""
     data = DataConfig(
-        embodiment=bimanual(rate_hz=16.0), image_size=(64, 64), window=64, horizon=16, video_stride=4
-    )
+        embodiment=bimanual(rate_hz=16.0), image_size=(64, 64), window=64, horizon=16, video_stride=4,
+        between_frames=True,
+    )  # fmt: skip
     # Half of the time actions are learned without the future, so that they do not lean on one not yet predictable.
     model = replace(tiny_model(), flow=FlowConfig(unseen_future=0.5))
     return Config(name="tiny", data=data, model=model)
@@ -99,7 +102,9 @@ PRESETS = {"tiny": tiny, "wan5b": wan5b}
 def sampling(config: Config, coupling: Variant = "full") -> SampleConfig:
     """How a preset's samples are made."""
     data = config.data
-    couple = CoupleConfig(window=data.window, horizon=data.horizon, stride=data.video_stride)
+    couple = CoupleConfig(
+        window=data.window, horizon=data.horizon, stride=data.video_stride, between=data.between_frames
+    )
     return SampleConfig(
         couple=variant(couple, coupling),
         embodiment=data.embodiment,

@@ -135,7 +135,9 @@ class Event:
     frame: int
 
 
-PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", "again")
+ASTRAY, BACK = "astray", "back"
+"""A hand is led off its way from the one to the other, and nobody is to learn that from it."""
+PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", "again", ASTRAY, BACK)
 """Events on the way: the hand is not yet, or still, where it acts."""
 
 

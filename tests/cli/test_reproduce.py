@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hostbot.cli import main
-from hostbot.cli.reproduce import PIECES, Maker, Recipe
+from hostbot.cli.reproduce import ACTING, PIECES, Maker, Recipe
 from hostbot.cli.steps import Steps
 from hostbot.types import BadInput
 
@@ -124,7 +124,10 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
     assert [len(stores) for stores in learned] == [2, 4, 6]
     assert learned[1][2:] == learned[0]
     assert learned[2][2:] == learned[0] + learned[1][:2]
-    assert refine[refine.index("--weights") + 1 : refine.index("--vae")] == ["0.7", "0.3", "0.7", "0.3"]
+    shares = [float(word) for word in refine[refine.index("--weights") + 1 : refine.index("--vae")]]
+    recorded = dict(zip(ACTING, Recipe().robot, strict=True))
+    assert shares[0] / shares[2] == pytest.approx(recorded["refine"] / recorded["act"], rel=1e-3)
+    assert shares[1] / sum(shares[:2]) == pytest.approx(Recipe().drilled, rel=1e-3)
     assert [words[words.index("--stage") + 1] for words in pieces] == ["1", "2", "2"]
     fresh = commands(kind=Encodes)
     for gone in ("match", "act", "refine", "polish"):
@@ -171,7 +174,7 @@ def test_what_runs_beside_is_stopped_when_a_step_fails(commands, tmp_path, monke
 
 def test_no_two_pieces_or_seeds_share_a_scene(tmp_path):
     recipe = Recipe()
-    most = max(recipe.robot, recipe.human, recipe.seen, recipe.drills, recipe.shown, recipe.acted)
+    most = max(*recipe.robot, *recipe.human, recipe.seen, recipe.drills, recipe.shown, *recipe.acted)
     steps = Steps(tmp_path, 1.0)
     firsts = sorted(
         Maker(out=tmp_path, piece=piece, steps=steps, recipe=Recipe(), workers=1, seed=seed).first_seed

@@ -11,7 +11,7 @@ from hostbot.data.pairs import Pair, SplitConfig, make_split, pairs
 from hostbot.data.plan import Planner
 from hostbot.data.sampling import choose_pairs
 from hostbot.data.takes import TakeConfig
-from hostbot.types import BadInput, DataError
+from hostbot.types import ASTRAY, BACK, BadInput, DataError, Event
 from tests.data.toy import ABOVE, Truth, sample_config, sources, statistics_of
 
 LENGTHS = (20, 26, 31, 17, 22, 19, 24, 28, 18, 21)
@@ -112,3 +112,22 @@ def test_demonstrations_are_used_evenly(demos, robots, videos):
     assert max(counts) - min(counts) <= 1
     assert choose_pairs(iter(every), config) == chosen
     assert choose_pairs(iter(every), replace(config, seed=1)) != chosen
+
+
+@pytest.mark.parametrize("states", [None, 6])
+@pytest.mark.parametrize("between", [False, True])
+def test_nothing_is_learned_from_where_a_robot_was_led(states, between):
+    bodies, planner, chosen = several("human")
+    episode, led = 1, range(10, 14)
+    noted = (*bodies["robot"].events(episode), Event(name=ASTRAY, frame=10), Event(name=BACK, frame=14))
+    bodies["robot"]._events[episode] = tuple(sorted(noted, key=lambda event: event.frame))
+    config = replace(planner.config, states=states, couple=replace(planner.config.couple, between=between))
+    planner = Planner(bodies, statistics_of(bodies), config, (ABOVE,))
+    rows = planner.plan(chosen, Truth(bodies)).rows
+    mine = rows.episode == episode
+    spans = [set(range(frames[0], frames[-1] + 1)) for frames in rows.frames[mine]]
+    assert spans
+    assert not any(span & set(led) for span in spans)
+    assert any(frames[0] == 14 for frames in rows.frames[mine]) or states
+    others = rows.frames[rows.episode == 0]
+    assert any(set(led) & set(range(frames[0], frames[-1] + 1)) for frames in others)

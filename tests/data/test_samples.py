@@ -341,12 +341,19 @@ def test_states_that_are_kept_are_decision_points_as_often_as_asked():
     decision = np.zeros(40, bool)
     decision[[0, 1, 2, 20, 21, 22, 23]] = True
     for share, least, most in ((0.0, 0, 0), (0.5, 4, 4), (1.0, 7, 7)):
-        drawn = _drawn(decision, replace(config, decisive=share), np.random.default_rng(0))
+        drawn = _drawn(decision, np.ones(40, bool), replace(config, decisive=share), np.random.default_rng(0))
         assert len(set(drawn.tolist())) == 8
         assert np.array_equal(drawn, np.sort(drawn))
         assert least <= int(decision[drawn].sum()) <= most
     assert (
-        decision[_drawn(decision, replace(config, states=36, decisive=0.0), np.random.default_rng(0))].sum()
+        decision[
+            _drawn(
+                decision,
+                np.ones(40, bool),
+                replace(config, states=36, decisive=0.0),
+                np.random.default_rng(0),
+            )
+        ].sum()
         == 3
     )
     assert np.array_equal(

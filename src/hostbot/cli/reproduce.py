@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -42,20 +42,20 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: int = 36
-    """Robot episodes a task and piece."""
-    human: int = 18
+    robot: tuple[int, int, int] = (16, 48, 48)
+    """Robot episodes a task, in each piece that acts: the first one's are soon there, so that the GPU need not wait."""
+    human: tuple[int, int, int] = (8, 20, 20)
     variants: int = 12
-    acted: int = 2000
-    """Drills a piece that are executed whole, by either body."""
-    states: int = 10
+    acted: tuple[int, int, int] = (1500, 3000, 3000)
+    """Drills of each of those pieces that are executed whole, by either body."""
+    states: int = 6
     """States that are learned from of an episode beside a video, drawn for each of its videos."""
     judged: int = 8
     """States of an episode that a piece is judged by."""
     demos: int = 2
     """Videos an episode is learned beside, each time in the mirror or not."""
     decisive: float = 0.3
-    """Share of those states at which it is decided what comes next."""
+    """Share of those states at which it is decided what comes next, and of those that a step learns from."""
     demo_takes: int = 3
     """Versions of a person's video in acting, each with its own speed, colours and framing."""
     drills: int = 16_000
@@ -95,8 +95,9 @@ class Recipe:
 
 
 SMALL = Recipe(
-    families=("press",), robot=4, human=2, variants=2, acted=8, states=2, judged=4, drills=48, shown=48, held_out=16,
-    seen=1, clips=40, vae_batch=2, batch=8, validate_every=10, trials=1, films=1, suite="train",
+    families=("press",), robot=(4, 4, 4), human=(2, 2, 2), variants=2, acted=(8, 8, 8), states=2,
+    judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, batch=8,
+    validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""
 
@@ -252,15 +253,15 @@ class Maker:
 
     # What is learned from ------------------------------------------------------------------------------------
 
-    def prepare(self) -> list[Path]:
+    def prepare(self) -> dict[Path, float]:
         """Everything the piece learns from; samples of it and fused layers, too, once there is a VAE."""
         if self.piece == "see":
             self.record("record", "seen", self.recipe.seen, "both", self.first_seed, *self.tasks())
-            return []
+            return {}
         self.record_held_out()
         if not self.has_vae():
             self.record_shown()
-            return []
+            return {}
         self.fuse(self.held_out())
         self.record_shown()
         stores = self.stores()
@@ -283,9 +284,10 @@ class Maker:
             self.record("record-human", "drills", recipe.shown, "human", seed, *_DRILLS)
             self.record("record-robot", "drills", recipe.drills, "robot", seed, *_DRILLS)
         elif self.piece in ACTING:
-            self.record("record-human", "tasks", recipe.human, "human", seed, *self.tasks())
-            self.record("record-robot", "tasks", recipe.robot, "robot", seed, *self.tasks())
-            self.record("record-acted", "acted", recipe.acted, "both", seed, "--drills")
+            place = ACTING.index(self.piece)
+            self.record("record-human", "tasks", recipe.human[place], "human", seed, *self.tasks())
+            self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *self.tasks())
+            self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills")
 
     def held_out(self) -> Path:
         """Samples the piece is judged by."""
@@ -293,22 +295,27 @@ class Maker:
             return self.store("held-out", demos=1, states=1, decisive=1.0)
         return self.store("held-out", demos=1, states=self.recipe.judged, decisive=0.5)
 
-    def stores(self) -> list[Path]:
-        """Samples the piece learns from; once it acts, those of the pieces before it, too, where they are."""
+    def stores(self) -> dict[Path, float]:
+        """Samples the piece learns from, and their shares; in acting those of earlier pieces, too, where they are."""
         recipe = self.recipe
         if self.piece == "match":
-            return [self.store("drills", demos=1, states=1, decisive=1.0, mirror=True)]
-        stores = [
+            return {self.store("drills", demos=1, states=1, decisive=1.0, mirror=True): 1.0}
+        mine = [
             self.store(
                 folder, recipe.demos, recipe.states, recipe.decisive, takes=recipe.demo_takes, mirror=True
             )
             for folder in ("tasks", "acted")
         ]
+        found: dict[Piece, list[Path]] = {self.piece: mine}
         for piece in ACTING[: ACTING.index(self.piece)]:
             tasks, acted = self.made(piece, "tasks"), self.made(piece, "acted")
             if tasks and acted:
-                stores += [tasks, acted]
-        return stores
+                found[piece] = [tasks, acted]
+        shares: dict[Path, float] = {}
+        for piece, (tasks, acted) in found.items():  # all executions alike, whichever piece has recorded them
+            share = recipe.robot[ACTING.index(piece)] / sum(recipe.robot[ACTING.index(p)] for p in found)
+            shares |= {tasks: (1 - recipe.drilled) * share, acted: recipe.drilled * share}
+        return shares
 
     def tasks(self) -> tuple[object, ...]:
         """Training tasks in many colours."""
@@ -395,7 +402,7 @@ class Maker:
         drills = self.made("match", "drills")
         return [
             "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--point", recipe.point, "--demo-dropout",
-            0.1, "--text-dropout", 0.5,
+            0.1, "--text-dropout", 0.5, "--decisions", recipe.decisive,
             *(["--drills", drills, "--drill-share", recipe.drill_share] if drills else []),
         ]  # fmt: skip
 
@@ -405,21 +412,20 @@ class Maker:
             return
         shutil.rmtree(self.data / "fuse", ignore_errors=True)
         self.steps.begin(
-            "fuse", *self.words(), *self.settings([held_out]), "--steps", 2, "--out", self.data / "fuse"
+            "fuse", *self.words(), *self.settings({held_out: 1.0}), "--steps", 2, "--out", self.data / "fuse"
         )
 
-    def settings(self, stores: Sequence[Path]) -> list[object]:
+    def settings(self, stores: Mapping[Path, float]) -> list[object]:
         """What a run is told of its samples and itself."""
         recipe = self.recipe
-        # Tasks and drills take turns, as they were put into the list.
-        shares = [1.0] if len(stores) == 1 else [1 - recipe.drilled, recipe.drilled] * (len(stores) // 2)
+        shares = [round(share, 4) for share in stores.values()]
         return [
             "--samples", *stores, "--weights", *shares, "--vae", self.seen_with(), "--batch", recipe.batch,
             "--shared", recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--patch",
             recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs",
         ]  # fmt: skip
 
-    def learn(self, stores: Sequence[Path]) -> None:
+    def learn(self, stores: Mapping[Path, float]) -> None:
         """The piece's run from where the one before it ended, with all the time that is left."""
         words, before = self.words(), self.before_it()
         if self.piece != "match" and "--drills" not in words:

@@ -25,8 +25,8 @@ from hostbot.data.processes import Pool
 from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
 from hostbot.data.takes import Take, crop_point, draw_version, make_take
-from hostbot.geometry import to_relative
-from hostbot.types import BadInput, Camera, Correspondence, DataError, EpisodeSource
+from hostbot.geometry import between, to_relative
+from hostbot.types import ASTRAY, BACK, BadInput, Camera, Correspondence, DataError, EpisodeSource
 
 Labels = Callable[[Pair], Correspondence | None]
 """The correspondence of a pair, or None where the pair is not to be used."""
@@ -249,7 +249,7 @@ class Planner:
         self._check_lengths(pair, maps)
         played = couple.retimed(maps, robot.frames, demo.frames)
         pointing = self._points(pair.robot, robot.version)
-        states = _drawn(pointing[2], config, rng)
+        states = _drawn(pointing[2], self._meant(robot, played), config, rng)
         targets = couple.target_frames(played, states, config.couple)
         now = robot.frames[states]
         state, action = self._played(robot)
@@ -265,12 +265,30 @@ class Planner:
             version=same * robot.version,
             frames=frames.astype(np.int32),
             state=self._state.normalize(state[now]),
-            action=self._chunks(action[robot.frames[targets.actions]], state[now]),
+            action=self._chunks(
+                between(action[robot.frames], targets.actions, config.embodiment), state[now]
+            ),
             text=same * text,
             decision=decision,
             point=point,
             seen=seen,
         )
+
+    def _meant(self, robot: Take, played: Correspondence) -> Bool[np.ndarray, " M"]:
+        """Frames of a take whose chunk holds nothing that the robot was led to rather than meant."""
+        led = np.zeros(self.robot.episode(robot.episode).length + 1)
+        for event in self.robot.events(robot.episode):
+            if event.name in (ASTRAY, BACK):
+                led[event.frame] += 1 if event.name == ASTRAY else -1
+        if not led.any():
+            return np.ones(len(robot), bool)
+        astray = np.flatnonzero(np.cumsum(led)[:-1] > 0)
+        states = np.arange(len(robot))
+        targets = couple.target_frames(played, states, self.config.couple)
+        ends = robot.frames[
+            np.maximum(np.ceil(targets.actions[:, -1]).astype(np.int64), targets.frames[:, -1])
+        ]
+        return np.searchsorted(astray, robot.frames[states]) == np.searchsorted(astray, ends, side="right")
 
     def _check_lengths(self, pair: Pair, maps: Correspondence) -> None:
         found = len(maps.robot_to_demo), len(maps.demo_to_robot)
@@ -345,10 +363,14 @@ def _joined(rows: Sequence[Rows]) -> Rows:
 
 
 def _drawn(
-    decision: Bool[np.ndarray, " N"], config: SampleConfig, rng: np.random.Generator
+    decision: Bool[np.ndarray, " N"],
+    meant: Bool[np.ndarray, " N"],
+    config: SampleConfig,
+    rng: np.random.Generator,
 ) -> Int64[np.ndarray, " S"]:
-    """Which states of a take are kept: all, or so many, of which a share are decision points."""
-    states = np.arange(len(decision))
+    """Which states of a take are kept: all that are meant, or so many, of which a share are decision points."""
+    states = np.flatnonzero(meant)
+    decision = decision[states]
     if config.states is None or config.states >= len(states):
         return states
     decisive, rest = states[decision], states[~decision]

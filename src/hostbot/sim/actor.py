@@ -7,7 +7,7 @@ move that failed, and notes when every event happened.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,16 @@ from hostbot.sim.pose import Pose, axis_angle, rotate, towards
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
-from hostbot.types import PASSING, Event
+from hostbot.types import ASTRAY, BACK, PASSING, Event
+
+_LED = ("approach", "contact", "carry", "lower")
+"""Ways on which hands may be led astray."""
+_LED_FRAMES, _LED_APART = (4, 7), (8, 36)
+"""For how many frames that is, and how long they then find their way undisturbed."""
+_LED_TURN = 10.0
+"""Radians by which they are turned, at most, for every metre."""
+_LED_FROM = 0.03
+"""Metres that must be left to go: jaws that are around something already would push it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +46,8 @@ class Pace:
     pause_seconds: tuple[float, float] = (0.2, 0.8)
     detour: float = 0.0
     """Sideways swing of free motion, in metres."""
-    miss: float = 0.0
-    """How far beside its mark an approach ends, in metres; the way to contact puts it right."""
+    astray: float = 0.0
+    """How far hands are led off their way now and then, in metres; from there they come back by themselves."""
     feint: float = 0.0
     """Chance to reach for a thing, draw back and reach again."""
     wander: float = 0.0
@@ -75,6 +84,9 @@ class Actor:
         self._speed = 0.0
         self._rounds = rounds
         self._idle = ""
+        self._led: list[tuple[np.ndarray, np.ndarray]] = []
+        """Steps and turns by which hands are still to be led astray."""
+        self._led_next = int(rng.integers(_LED_APART[1] - _LED_APART[0])) if pace.astray else 0
         self.frame = 0
         self.events: list[Event] = []
         self.finished = False
@@ -212,7 +224,7 @@ class Actor:
         )
         fixed: dict[str, Pose] = {}
         begin = dict(self._command)
-        swing, miss = self._swing(key, begin), self._miss(key)
+        swing = self._swing(key, begin)
         limit = int(12 * self.world.rate_hz)
         lag = 0
         for _ in range(limit):
@@ -225,12 +237,11 @@ class Actor:
                     targets[limb] = fixed[limb]
                 else:
                     targets[limb] = self._target(goal, limb, self._command[limb])
-                if miss.any():
-                    targets[limb] = Pose(targets[limb].pos + miss, targets[limb].rot)
             left = self._advance(targets, speed, swing, begin)
+            led = self._lead_astray(key, targets, left)
             yield self._vector()
             self._check_held(key)
-            if left < key.near:
+            if left < key.near and not led:
                 lag += 1
                 if self._tracking(targets) < key.near + 0.004 or lag > 5:
                     return
@@ -249,12 +260,28 @@ class Actor:
         out[2] = abs(out[2])
         return out
 
-    def _miss(self, key: Key) -> np.ndarray:
-        if not self.pace.miss or key.event != "approach":
-            return np.zeros(3)
-        out = self.rng.normal(0, self.pace.miss, 3)
-        out[2] = abs(out[2])
-        return out
+    def _lead_astray(self, key: Key, limbs: Collection[str], left: float) -> bool:
+        """Now and then a few steps off the way, for all hands that move; whether this was one of them."""
+        free = self.pace.astray and not self._led and key.event in _LED and left > _LED_FROM
+        if free and self.frame >= self._led_next:
+            self._led = self._detour()
+            self._note(ASTRAY)
+        if not self._led:
+            return False
+        step, turn = self._led.pop()
+        for limb in limbs:
+            self._command[limb] = Pose(self._command[limb].pos + step, turn @ self._command[limb].rot)
+        if not self._led:
+            self.events.append(Event(name=BACK, frame=self.frame + 1))
+            self._led_next = self.frame + int(self.rng.integers(*_LED_APART))
+        return True
+
+    def _detour(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        count, size = int(self.rng.integers(*_LED_FRAMES)), self.pace.astray
+        away = self.rng.normal(0, size, 3)
+        away[2] = abs(away[2])
+        angle = self.rng.uniform(-_LED_TURN, _LED_TURN) * size
+        return [(away / count, rotate(np.array([0.0, 0.0, 1.0]), angle / count))] * count
 
     def _approach(
         self, targets: dict[str, Pose], speed: float, near: float

@@ -33,8 +33,8 @@ HOLD_SECONDS = 0.5
 CALM_SPEED = 0.8
 """Metres a second: faster hands are flailing. The expert's stay below, random actions are hardly ever so slow."""
 
-_SWING, _MISS = 0.02, 0.02
-"""Metres by which a straying expert swings on its way, and misses at first."""
+_ASTRAY = 0.025
+"""Metres by which a straying expert is led off its way, along each axis."""
 _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""
 _TURN = 0.5
@@ -236,14 +236,13 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
     def expert(self, task: Task | None = None, stray: float = 0.0) -> Actor:
         """The scripted expert of this task, or of another one that the scene affords.
 
-        One that strays swings on its way and approaches beside the mark, by centimetres where ``stray`` is 1.
+        One that strays is led off its way now and then, by centimetres where ``stray`` is 1.
         """
         rng = seeded(self.task, self._seed, "expert")
         pace = Pace(
             speed=0.50 * float(np.exp(rng.normal(0, 0.12))),
             wander=0.08,
-            detour=_SWING * stray,
-            miss=_MISS * stray,
+            astray=_ASTRAY * stray,
         )
         return Actor(task or self.task, self._world(), self.main, pace, rng)
 

@@ -24,8 +24,8 @@ class RobotEpisode:
 def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray: float = 0.0) -> RobotEpisode:
     """The expert's execution of a task in the scene of a seed, until done or out of time.
 
-    With ``stray`` it swings, misses and puts it right, and often begins somewhere else: a policy that is off its way
-    has then seen how to get back to it.
+    With ``stray`` it is led off its way now and then and comes back, and often begins somewhere else: a policy that is
+    off its way has then seen how to get back to it. Events tell when it was led, which is not to be learned.
     """
     env = SimEnv(task, config)
     env.begin(seed)

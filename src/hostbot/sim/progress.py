@@ -15,10 +15,10 @@ from difflib import SequenceMatcher
 import numpy as np
 from jaxtyping import Float
 
-from hostbot.types import BadInput, Correspondence, Event
+from hostbot.types import ASTRAY, BACK, BadInput, Correspondence, Event
 
-SILENT = ("again",)
-"""Events that mark a retry rather than a step of the task."""
+SILENT = ("again", ASTRAY, BACK)
+"""Events that mark a retry or a detour rather than a step of the task."""
 
 
 def shared(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[int, int]]:
