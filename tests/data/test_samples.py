@@ -345,17 +345,9 @@ def test_states_that_are_kept_are_decision_points_as_often_as_asked():
         assert len(set(drawn.tolist())) == 8
         assert np.array_equal(drawn, np.sort(drawn))
         assert least <= int(decision[drawn].sum()) <= most
-    assert (
-        decision[
-            _drawn(
-                decision,
-                np.ones(40, bool),
-                replace(config, states=36, decisive=0.0),
-                np.random.default_rng(0),
-            )
-        ].sum()
-        == 3
-    )
-    assert np.array_equal(
-        _drawn(decision, replace(config, states=None), np.random.default_rng(0)), np.arange(40)
-    )
+    every, rng = np.ones(40, bool), np.random.default_rng(0)
+    assert decision[_drawn(decision, every, replace(config, states=36, decisive=0.0), rng)].sum() == 3
+    assert np.array_equal(_drawn(decision, every, replace(config, states=None), rng), np.arange(40))
+    some = np.arange(40) >= 20
+    assert _drawn(decision, some, config, rng).min() >= 20
+    assert np.array_equal(_drawn(decision, some, replace(config, states=30), rng), np.arange(20, 40))
