@@ -8,6 +8,7 @@ what was to blame, and a run's first gradients are compared, tensor by tensor, b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -21,7 +22,12 @@ from hostbot.train.optim import named_trainable
 from hostbot.train.stages import Policy, PolicyStage
 
 TOLERANCE = 0.1
-"""Of a tensor's gradient's norm; bfloat16 in another order of adding is an order of magnitude below it."""
+"""Of a tensor's gradient's norm; bfloat16 in another order of adding is an order of magnitude below it at first.
+
+Later, where gradients of many samples cancel, rounding is a larger share of the rest: what exceeds this is looked at
+again beside float32."""
+_ROUNDING = 2.0
+"""How many times as far off as plain layers are by rounding others may be besides."""
 _FLOOR = 1e-3
 """Share of the whole gradient's norm under which a tensor's own is not told apart from rounding."""
 _LOOKED_AT = 32
@@ -42,8 +48,10 @@ def compile_checked(
     steps = one_of_each(stage)
     plain = [gradients(stage, config, world, step) for step in steps]
     model.compile_layers()
-    fused = (gradients(stage, config, world, step) for step in steps)
-    off = max(difference(found, wanted) for found, wanted in zip(fused, plain, strict=True))
+    off = 0.0
+    for step, wanted in zip(steps, plain, strict=True):
+        found = gradients(stage, config, world, step)
+        off = max(off, checked_difference(stage, config, world, step, found, wanted))
     if off > TOLERANCE:
         model.joint_layer = any_layer
         tell(
@@ -77,8 +85,36 @@ def gradients(stage: PolicyStage, config: TrainConfig, world: World, step: int =
     return found
 
 
-def difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
-    """How far off the worst tensor is, as a share of its norm; what is missing on one side counts whole."""
+def checked_difference(
+    stage: PolicyStage,
+    config: TrainConfig,
+    world: World,
+    step: int,
+    found: dict[str, Tensor],
+    wanted: dict[str, Tensor],
+) -> float:
+    """How far off the worst tensor is; where that is too far, less what rounding explains, which float32 tells."""
+    off = difference(found, wanted)
+    if off <= TOLERANCE or config.precision == "float32":
+        return off
+    model = stage.module.model
+    layer, model.joint_layer = model.joint_layer, any_layer
+    try:
+        exact = gradients(stage, replace(config, precision="float32"), world, step)
+    except torch.OutOfMemoryError:  # what cannot be told apart is not excused
+        return off
+    finally:
+        model.joint_layer = layer
+    return difference(found, wanted, exact)
+
+
+def difference(
+    found: dict[str, Tensor], wanted: dict[str, Tensor], exact: dict[str, Tensor] | None = None
+) -> float:
+    """How far off the worst tensor is, as a share of its norm; what is missing on one side counts whole.
+
+    With ``exact`` gradients a tensor is excused as far as the wanted one is itself off by rounding.
+    """
     norms = {name: float(value.double().norm()) for name, value in wanted.items()}
     floor = max(_FLOOR * sum(norm**2 for norm in norms.values()) ** 0.5, 1e-300)
     worst = 0.0
@@ -89,6 +125,8 @@ def difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
             apart = 0.0 if rest is None else float(rest.double().norm())
         else:
             apart = float((a.double() - b.double()).norm())
+            if exact is not None and name in exact:
+                apart = max(0.0, apart - _ROUNDING * float((b.double() - exact[name].double()).norm()))
         share = apart / max(norms.get(name, 0.0), floor)
         worst = max(worst, share if share == share else float("inf"))
     return worst

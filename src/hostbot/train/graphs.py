@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hostbot.data.batches import Batch, generator_for
-from hostbot.train.compiled import TOLERANCE, difference, gradients, one_of_each
+from hostbot.train.compiled import TOLERANCE, checked_difference, gradients, one_of_each
 from hostbot.train.config import TrainConfig
 from hostbot.train.contract import TOTAL
 from hostbot.train.distributed import World
@@ -103,8 +103,8 @@ def graphs_checked(
             graphs(stage.batch(step, 0), generator_for(config.seed + 1, step, 0, world.device))
             named = stage.module.named_parameters()
             found = {name: p.grad.clone() for name, p in named if p.grad is not None}
-            worst = max(worst, difference(found, wanted))
             stage.module.zero_grad(set_to_none=True)
+            worst = max(worst, checked_difference(stage, config, world, step, found, wanted))
     except RuntimeError as error:
         stage.module.zero_grad(set_to_none=True)
         tell(
