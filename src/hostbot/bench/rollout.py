@@ -37,7 +37,7 @@ from hostbot.bench.suites import Trial, trials, waves
 from hostbot.bench.worker import Begin, Run, Seen, WorkerConfig
 from hostbot.config import append_to
 from hostbot.sim.env import EnvConfig
-from hostbot.types import ActionChunk, BadInput, Observation
+from hostbot.types import ActionChunk, BadInput, Observation, bimanual
 
 Keep = Callable[[Trial], bool]
 
@@ -54,6 +54,7 @@ class Rollout:
     ) -> None:
         self.player, self.config = player, config
         self._env = EnvConfig(size=config.size, seconds=config.seconds, rate_hz=config.rate_hz)
+        self._robot = bimanual(config.rate_hz)
         self._image_size, self._folder = image_size, films
         self._pictures = player.looks
         self._films: dict[Film, Filmed] = {}
@@ -205,7 +206,8 @@ class Rollout:
         With a lead of d it looks d steps before a chunk's steps are over. These are then carried out while it thinks,
         and the new chunk is entered d steps in, since it was decided for the moment of looking.
         """
-        execute, lead = self.config.execution.steps(len(chunk)), self.config.execution.lead
+        execution = self.config.execution
+        execute, lead = execution.steps_of(chunk.actions, self._robot), execution.lead
         if 2 * lead > execute:
             raise BadInput(f"a lead of {lead} is more than half of the {execute} steps executed of a chunk")
         if self.config.driver == "expert":

@@ -55,6 +55,8 @@ class Eval:
     """expert: the expert acts and the policy only says where in the video it is, to measure localisation."""
     execute: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps of each chunk that are executed; all of them as in the paper."""
+    stir: Annotated[float, arg(metavar="METRES")] = 0.0
+    """More than those, until a hand or its jaws were moved so far: nobody waits for ever where the video waits."""
     lead: int = 0
     """Look so many steps before these are over, as when thinking while moving."""
     pace: Annotated[float | None, arg(metavar="FACTOR")] = None
@@ -184,7 +186,7 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
             perturb=flags.perturb,
         ),
         wave=wave,
-        execution=ExecutionConfig(execute=flags.execute, lead=flags.lead),
+        execution=ExecutionConfig(execute=flags.execute, lead=flags.lead, stir=flags.stir),
         driver="expert" if flags.drive == "expert" else "player",
         pace=flags.pace,
         size=flags.size,

@@ -5,6 +5,7 @@ Legend: A actions a chunk, a action width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Self
 import numpy as np
 from jaxtyping import Float32
 
-from hostbot.types import ActionChunk, BadInput, Observation
+from hostbot.types import ActionChunk, BadInput, Embodiment, Observation
 
 Decide = Callable[[Observation], ActionChunk]
 
@@ -27,8 +28,13 @@ class ExecutionConfig:
     """Steps of each chunk; None is all of them, as in the paper."""
     lead: int = 0
     """The next cycle begins so many steps before these are over, while the arm moves; 0 lets it wait."""
+    stir: float = 0.0
+    """Metres by which a hand or its jaws must have been moved before the robot looks again, as far as a chunk goes: a
+    robot that looks again while it waits as the demonstrator did sees what it saw, and may wait for ever."""
 
     def __post_init__(self) -> None:
+        if not (0 <= self.stir < math.inf) or (self.stir and self.lead):
+            raise BadInput(f"stir is 0 or more metres, and with it there is no lead; got {self}")
         if self.lead < 0 or (self.execute is not None and not self.lead < self.execute):
             raise BadInput(f"execute at least one step before the next cycle begins, got {self}")
 
@@ -40,6 +46,16 @@ class ExecutionConfig:
                 f"a chunk has {chunk} steps; {execute} with a lead of {self.lead} cannot be executed"
             )
         return execute
+
+    def steps_of(self, actions: Float32[np.ndarray, "A a"], embodiment: Embodiment | None) -> int:
+        """Steps executed of a chunk: more than asked for where those would stir nothing."""
+        execute = self.steps(len(actions))
+        if not self.stir or embodiment is None:
+            return execute
+        parts = [place for part, place in embodiment.slices() if part.kind in ("position", "gripper")]
+        moved = np.max([np.linalg.norm(actions[:, p] - actions[:1, p], axis=1) for p in parts], axis=0)
+        stirred = np.flatnonzero(moved[execute - 1 :] >= self.stir)
+        return execute + int(stirred[0]) if len(stirred) else len(actions)
 
 
 class Pilot:

@@ -7,7 +7,7 @@ move that failed, and notes when every event happened.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,9 @@ _LED_FRAMES, _LED_APART = (4, 7), (8, 36)
 """For how many frames that is, and how long they then find their way undisturbed."""
 _LED_TURN = 10.0
 """Radians by which they are turned, at most, for every metre."""
+_VAIN_ASIDE, _VAIN_ABOVE = 0.025, (0.0, 0.05)
+"""Metres by which a grasp is in vain, along each side, and how far up."""
+_VAIN_SECONDS = 0.3
 _LED_FROM = 0.03
 """Metres that must be left to go: jaws that are around something already would push it."""
 
@@ -48,6 +51,8 @@ class Pace:
     """Sideways swing of free motion, in metres."""
     astray: float = 0.0
     """How far hands are led off their way now and then, in metres; from there they come back by themselves."""
+    vain: float = 0.0
+    """Chance of a grasp that closes beside the thing before the one that takes it."""
     feint: float = 0.0
     """Chance to reach for a thing, draw back and reach again."""
     wander: float = 0.0
@@ -163,11 +168,36 @@ class Actor:
             unless = getattr(move, "unless", None)
             if unless is not None and unless.holds(self.world):
                 continue
-            for _ in range(self.pace.tries):
-                for key in move.keys(self):
+            for attempt in range(self.pace.tries):
+                keys = move.keys(self)
+                takes = any(key.event == "grasp" for key in keys)
+                if takes and attempt == 0 and self.pace.vain and self.rng.random() < self.pace.vain:
+                    yield from self._grasp_in_vain(keys)
+                    keys = move.keys(self)
+                for key in keys:
                     yield from self._follow(key)
                 if move.achieved(self):
                     break
+
+    def _grasp_in_vain(self, keys: Sequence[Key]) -> Iterator[Float[np.ndarray, " 20"]]:
+        """Come for something, close the jaws beside it or above it, and be there: what follows is how to try again."""
+        for key in keys:
+            if key.event == "contact":
+                break
+            yield from self._follow(key)
+        self._note(ASTRAY)
+        beside = self.rng.normal(0, _VAIN_ASIDE, 3)
+        beside[2] = self.rng.uniform(*_VAIN_ABOVE)
+        ends = {
+            limb: self._target(goal, limb, self._command[limb])
+            for limb, goal in ((self.limb(role), goal) for role, goal in key.goals.items())
+        }
+        yield from self._approach(
+            {n: Pose(end.pos + beside, end.rot) for n, end in ends.items()}, key.speed, 0.01
+        )
+        self._openings |= dict.fromkeys(ends, 0.0)
+        yield from self._stay(_VAIN_SECONDS)
+        self._note(BACK)
 
     def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:
         if self.task.success.holds(self.world) and any(self.world.in_hand(t.name) for t in self.task.things):

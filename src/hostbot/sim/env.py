@@ -35,6 +35,8 @@ CALM_SPEED = 0.8
 
 _ASTRAY = 0.025
 """Metres by which a straying expert is led off its way, along each axis."""
+_VAIN = 0.2
+"""How often it closes its jaws beside a thing before it takes it."""
 _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""
 _TURN = 0.5
@@ -243,6 +245,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
             speed=0.50 * float(np.exp(rng.normal(0, 0.12))),
             wander=0.08,
             astray=_ASTRAY * stray,
+            vain=_VAIN * min(stray, 1.0),
         )
         return Actor(task or self.task, self._world(), self.main, pace, rng)
 
