@@ -106,3 +106,45 @@ def test_more_than_a_chunk_cannot_be_executed():
         pytest.raises(BadInput, match="has 8 steps"),
     ):
         pilot.act(Clock().observe)
+
+
+def still_for(steps, far=0.1):
+    """A chunk that waits for some steps and then goes along x, a centimetre or so a step."""
+    actions = np.zeros((HORIZON, 20), np.float32)
+    actions[:, 0] = far * np.maximum(0, np.arange(HORIZON) - steps)
+    actions[:, 3:9] = np.random.default_rng(0).normal(0, 1, (HORIZON, 6))  # turning is not looked at
+    return ActionChunk(actions=actions, embodiment=ROBOT, progress=0.0, confidence=1.0)
+
+
+@pytest.mark.parametrize(
+    ("waits", "stir", "steps"), [(0, 0.02, 2), (3, 0.02, 5), (3, 0.0, 2), (3, 0.25, 7), (8, 0.02, 8)]
+)
+def test_a_robot_that_waits_goes_on_until_it_has_stirred_something(waits, stir, steps):
+    assert ExecutionConfig(execute=2, stir=stir).steps_of(still_for(waits)) == steps
+
+
+def test_jaws_that_close_have_stirred():
+    chunk = still_for(8)
+    chunk.actions[4:, 9] = 0.05
+    assert ExecutionConfig(execute=2, stir=0.02).steps_of(chunk) == 5
+
+
+def test_a_pilot_looks_again_only_when_something_moved():
+    asked = []
+
+    def decide(seen):
+        asked.append(seen)
+        return still_for(3)
+
+    with Pilot(decide, ExecutionConfig(execute=2, stir=0.02)) as pilot:
+        for _ in range(10):
+            pilot.act(Clock().observe)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"stir": -1.0}, {"stir": float("nan")}, {"stir": 0.01, "lead": 1, "execute": 4}]
+)
+def test_a_stir_that_means_nothing_is_refused(wrong):
+    with pytest.raises(BadInput, match="stir"):
+        ExecutionConfig(**wrong)

@@ -37,7 +37,7 @@ from hostbot.bench.suites import Trial, trials, waves
 from hostbot.bench.worker import Begin, Run, Seen, WorkerConfig
 from hostbot.config import append_to
 from hostbot.sim.env import EnvConfig
-from hostbot.types import ActionChunk, BadInput, Observation, bimanual
+from hostbot.types import ActionChunk, BadInput, Observation
 
 Keep = Callable[[Trial], bool]
 
@@ -54,7 +54,6 @@ class Rollout:
     ) -> None:
         self.player, self.config = player, config
         self._env = EnvConfig(size=config.size, seconds=config.seconds, rate_hz=config.rate_hz)
-        self._robot = bimanual(config.rate_hz)
         self._image_size, self._folder = image_size, films
         self._pictures = player.looks
         self._films: dict[Film, Filmed] = {}
@@ -207,7 +206,7 @@ class Rollout:
         and the new chunk is entered d steps in, since it was decided for the moment of looking.
         """
         execution = self.config.execution
-        execute, lead = execution.steps_of(chunk.actions, self._robot), execution.lead
+        execute, lead = execution.steps_of(chunk), execution.lead
         if 2 * lead > execute:
             raise BadInput(f"a lead of {lead} is more than half of the {execute} steps executed of a chunk")
         if self.config.driver == "expert":

@@ -42,11 +42,11 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (16, 48, 48)
+    robot: tuple[int, int, int] = (24, 40, 48)
     """Robot episodes a task, in each piece that acts: the first one's are soon there, so that the GPU need not wait."""
-    human: tuple[int, int, int] = (8, 20, 20)
+    human: tuple[int, int, int] = (12, 16, 20)
     variants: int = 12
-    acted: tuple[int, int, int] = (1500, 3000, 3000)
+    acted: tuple[int, int, int] = (1500, 2000, 2500)
     """Drills of each of those pieces that are executed whole, by either body."""
     states: int = 6
     """States that are learned from of an episode beside a video, drawn for each of its videos."""

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from jaxtyping import Float32
 
-from hostbot.types import ActionChunk, BadInput, Embodiment, Observation
+from hostbot.types import ActionChunk, BadInput, Observation
 
 Decide = Callable[[Observation], ActionChunk]
 
@@ -47,12 +47,16 @@ class ExecutionConfig:
             )
         return execute
 
-    def steps_of(self, actions: Float32[np.ndarray, "A a"], embodiment: Embodiment | None) -> int:
+    def steps_of(self, chunk: ActionChunk) -> int:
         """Steps executed of a chunk: more than asked for where those would stir nothing."""
-        execute = self.steps(len(actions))
-        if not self.stir or embodiment is None:
+        execute, actions = self.steps(len(chunk)), np.asarray(chunk.actions)
+        if not self.stir:
             return execute
-        parts = [place for part, place in embodiment.slices() if part.kind in ("position", "gripper")]
+        parts = [place for part, place in chunk.embodiment.slices() if part.kind in ("position", "gripper")]
+        if not parts:
+            raise BadInput(
+                f"{chunk.embodiment.name!r} has no hand whose way can be told in metres: leave stir out"
+            )
         moved = np.max([np.linalg.norm(actions[:, p] - actions[:1, p], axis=1) for p in parts], axis=0)
         stirred = np.flatnonzero(moved[execute - 1 :] >= self.stir)
         return execute + int(stirred[0]) if len(stirred) else len(actions)
@@ -79,7 +83,7 @@ class Pilot:
         """The action for this control step; ``observe`` is called only when a cycle begins."""
         if self.chunk is None:
             self._enter(self._thread.submit(self._decide, observe()).result(), 0)
-        execute, lead = self._config.steps(len(self._present)), self._config.lead
+        execute, lead = self._config.steps_of(self._present), self._config.lead
         if self._next is not None and self._index >= execute and self._next.done():
             self._enter(self._next.result(), self._since)
         if self._next is None and self._index >= execute - lead:
