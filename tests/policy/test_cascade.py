@@ -22,14 +22,15 @@ def ready(model: HostModel, context, config=STEPS, views=None) -> Cascade:
     return cascade
 
 
+@pytest.mark.parametrize("config", [STEPS, replace(STEPS, noise_o=0.5, noise_a=0.2)])
 @pytest.mark.parametrize("demo", [True, False])
 @torch.no_grad()
-def test_cached_equals_the_whole_sequence_re_run(demo):
+def test_cached_equals_the_whole_sequence_re_run(demo, config):
     model, context = small_model(), random_context(demo=demo)
-    cascade = ready(model, context)
+    cascade = ready(model, context, config)
     noise = cascade.draw(torch.Generator().manual_seed(5))
     out = cascade.act(context.observation, context.proprio, noise)
-    slow = uncached(model, context, noise, STEPS)
+    slow = uncached(model, context, noise, config)
     torch.testing.assert_close(out.p, slow.p, atol=1e-5, rtol=0)
     torch.testing.assert_close(out.o, slow.o, atol=1e-5, rtol=0)
     torch.testing.assert_close(out.a, slow.a, atol=1e-5, rtol=0)
@@ -222,3 +223,22 @@ def test_misuse_is_told():
         cascade.instruct(context.text[:, :3])
     with pytest.raises(BadInput, match="at least one"):
         CascadeConfig(steps_o=0)
+    with pytest.raises(BadInput, match="scaled by 0 to 1"):
+        CascadeConfig(noise_a=1.5)
+
+
+@torch.no_grad()
+def test_without_noise_there_is_one_answer_to_each_place_in_the_video():
+    model, context = small_model(), random_context(demo=False)  # without one p is the same always
+    outs = {}
+    for scale in (0.0, 1.0):
+        cascade = ready(model, context, replace(STEPS, noise_o=scale, noise_a=scale))
+        draws = [cascade.draw(torch.Generator().manual_seed(seed)) for seed in (5, 6)]
+        outs[scale] = [cascade.act(context.observation, context.proprio, draw) for draw in draws]
+    assert torch.equal(outs[0.0][0].a, outs[0.0][1].a)
+    assert not torch.equal(outs[1.0][0].a, outs[1.0][1].a)
+
+
+def test_settings_that_change_answers_are_told_apart_from_those_that_do_not():
+    assert CascadeConfig(graphs=False, kernels=False).changes() == ""
+    assert CascadeConfig(skip_future=True, noise_a=0.0).changes() == "skip_future True, noise_a 0.0"

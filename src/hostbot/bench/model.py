@@ -27,11 +27,14 @@ class Model:
             )
         self.policy, self._pace = policy, pace
         self._skills: dict[tuple[Any, ...], Skill] = {}
-        self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}"
+        changes = policy.cascade.changes()
+        self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}" + (
+            f", {changes}" if changes else ""
+        )
 
     @property
     def identity(self) -> str:
-        """Name and hash of the weights."""
+        """Name and hash of the weights, and how it decides where that is not as usual."""
         return self._identity
 
     def begin(

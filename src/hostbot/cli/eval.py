@@ -55,6 +55,10 @@ class Eval:
     """expert: the expert acts and the policy only says where in the video it is, to measure localisation."""
     execute: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps of each chunk that are executed; all of them as in the paper."""
+    skip_future: bool = False
+    """Leave the visual stage out: faster."""
+    noise: Annotated[float | None, arg(metavar="SCALE")] = None
+    """Of what future and actions are made from, 0 to 1; as the policy says without it."""
     stir: Annotated[float, arg(metavar="METRES")] = 0.0
     """More than those, until a hand or its jaws were moved so far: nobody waits for ever where the video waits."""
     lead: int = 0
@@ -218,6 +222,7 @@ def _is_url(policy: str) -> bool:
 def _load(flags: Eval, device: str, wave: int) -> Policy:
     import torch
 
+    from hostbot.policy.bundle import read_bundle
     from hostbot.policy.policy import Policy, PolicyConfig
 
     folder = Path(flags.policy)
@@ -228,7 +233,13 @@ def _load(flags: Eval, device: str, wave: int) -> Policy:
     # On a GPU one batch size is one set of graphs; on a CPU a smaller batch is less work.
     sizes = (wave,) if device.startswith("cuda") else tuple(2**n for n in range(wave.bit_length() + 1))
     dtype = torch.bfloat16 if flags.dtype == "bfloat16" else torch.float32
-    return Policy.load(folder, device=device, dtype=dtype, config=PolicyConfig(batch_sizes=sizes))
+    cascade = read_bundle(folder).spec.cascade
+    if flags.skip_future:
+        cascade = replace(cascade, skip_future=True)
+    if flags.noise is not None:
+        cascade = replace(cascade, noise_o=flags.noise, noise_a=flags.noise)
+    config = PolicyConfig(batch_sizes=sizes, cascade=cascade)
+    return Policy.load(folder, device=device, dtype=dtype, config=config)
 
 
 def _device(wanted: str) -> str:

@@ -128,8 +128,8 @@ class Cascade:
         buffers.observation.copy_(observation)
         buffers.proprio.copy_(proprio)
         buffers.noise_p.copy_(noise.p)
-        buffers.noise_o.copy_(patchify(noise.o, grid.patch))
-        buffers.noise_a.copy_(noise.a)
+        buffers.noise_o.copy_(self.config.noise_o * patchify(noise.o, grid.patch))
+        buffers.noise_a.copy_(self.config.noise_a * noise.a)
         first = "demo_observation" if self._unwatched else "observation"
         middle = ["clean_p"] if self.config.skip_future else ["o", "clean_o"]
         timing = self.run([first, "p", *middle, "a"], timed)

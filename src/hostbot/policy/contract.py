@@ -7,7 +7,7 @@ width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from jaxtyping import Float32
@@ -16,6 +16,7 @@ from torch import Tensor
 from hostbot.types import BadInput
 
 CompileMode = Literal["off", "default", "max-autotune-no-cudagraphs"]
+_SPEED = ("graphs", "kernels", "compile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,10 @@ class CascadeConfig:
     """Localisation samples in one pass: their median is the estimate, their spread the confidence."""
     skip_future: bool = False
     """Leave the visual stage out; only for a model trained with ``unseen_future`` above 0."""
+    noise_o: float = 1.0
+    noise_a: float = 1.0
+    """Scale of the noise that o and a are made from. As trained it is 1; at 0 there is one answer, near the middle of
+    all that are likely, which is right where there is one way to go on and wrong between two."""
     graphs: bool = True
     """CUDA graphs, one a stage (no effect on a CPU)."""
     kernels: bool = True
@@ -39,6 +44,18 @@ class CascadeConfig:
     def __post_init__(self) -> None:
         if min(self.steps_p, self.steps_o, self.steps_a, self.num_localisations) < 1:
             raise BadInput("a cascade needs at least one step in every stage and one localisation sample")
+        if not (0 <= self.noise_o <= 1 and 0 <= self.noise_a <= 1):
+            raise BadInput(f"noise is scaled by 0 to 1, got {self.noise_o} for o and {self.noise_a} for a")
+
+    def changes(self) -> str:
+        """What of it changes answers rather than speed, in words; empty where all is as it is by default."""
+        usual = CascadeConfig()
+        said = [
+            f"{one.name} {getattr(self, one.name)}"
+            for one in fields(self)
+            if one.name not in _SPEED and getattr(self, one.name) != getattr(usual, one.name)
+        ]
+        return ", ".join(said)
 
 
 @dataclass(frozen=True, kw_only=True)

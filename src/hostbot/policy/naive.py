@@ -29,7 +29,7 @@ def uncached(
     It defines what ``Cascade`` must compute (with one localisation sample) and is what it is timed against.
     """
     flows, batch = model.config.flow, len(noise.p)
-    state = {"p": noise.p[:, 0], "o": noise.o, "a": noise.a}
+    state = {"p": noise.p[:, 0], "o": config.noise_o * noise.o, "a": config.noise_a * noise.a}
     clean = {"p": torch.zeros_like(noise.p[:, 0]), "o": torch.zeros_like(noise.o)}
     for name, steps, shift in (
         ("p", config.steps_p, flows.shift_p),

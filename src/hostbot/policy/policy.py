@@ -76,7 +76,8 @@ class Policy:
         self.grid = spec.grid(model.config)
         self.window_config = config.window or follow(self.horizon)
         self._acquirer = Acquirer(spec=spec, grid=self.grid, codec=codec, text=text, cache=config.cache)
-        self._rigs = Rigs(self.model, config.cascade or spec.cascade, config.batch_sizes)
+        self.cascade = config.cascade or spec.cascade
+        self._rigs = Rigs(self.model, self.cascade, config.batch_sizes)
         self._alone = threading.Lock()  # a cascade's buffers serve one cycle at a time
 
     @classmethod
