@@ -211,6 +211,8 @@ class Observation:
     views: Mapping[str, Image]
     state: Float32[np.ndarray, " D"]
     instruction: str = ""
+    executed: int | None = None
+    """Steps carried out since the last chunk was decided, where that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

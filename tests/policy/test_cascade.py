@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostbot.model.host import HostModel, Noised, Targets
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig
 from hostbot.policy.naive import uncached
+from hostbot.policy.stages import believed
 from hostbot.types import BadInput
 from tests.model.small import CONFIG, random_context, small_model
 
@@ -242,3 +245,40 @@ def test_without_noise_there_is_one_answer_to_each_place_in_the_video():
 def test_settings_that_change_answers_are_told_apart_from_those_that_do_not():
     assert CascadeConfig(graphs=False, kernels=False).changes() == ""
     assert CascadeConfig(skip_future=True, noise_a=0.0).changes() == "skip_future True, noise_a 0.0"
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=12))
+def test_a_place_is_the_median_of_all_samples_where_nothing_is_expected(values):
+    samples = torch.tensor([values])
+    everywhere = torch.full((1,), torch.inf)
+    assert torch.equal(believed(samples, -everywhere, everywhere), samples.median(dim=1).values)
+
+
+@pytest.mark.parametrize(
+    ("samples", "place"),
+    [
+        ([0.1, 0.12, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9], 0.1),  # a quarter is where it is expected
+        ([-0.9, -0.8, 0.1, 0.8, 0.82, 0.84, 0.86, 0.88], -0.9),  # less than that: it has fallen back
+        ([0.8, 0.82, 0.7, 0.9, 0.9, 0.9, 0.9, 0.9], 0.2),  # all are ahead: no further than can be
+        ([-0.5] * 8, -0.5),
+        ([0.05] * 4 + [0.15] * 4, 0.05),
+    ],
+)
+def test_of_several_places_the_expected_one_is_believed(samples, place):
+    found = believed(torch.tensor([samples]), torch.tensor([0.0]), torch.tensor([0.2]))
+    assert float(found) == pytest.approx(place)
+
+
+@torch.no_grad()
+def test_what_is_expected_decides_what_the_later_stages_are_told():
+    model, context = small_model(), random_context()
+    cascade = ready(model, context, replace(STEPS, num_localisations=8))
+    noise = cascade.draw(torch.Generator().manual_seed(5))
+    free = cascade.act(context.observation, context.proprio, noise)
+    low, high = torch.tensor([-1.0, -1.0]), free.p_samples.min(dim=1).values - 0.01
+    bound = cascade.act(context.observation, context.proprio, noise, expected=(low, high))
+    torch.testing.assert_close(bound.p, high)
+    assert torch.equal(bound.p_samples, free.p_samples)
+    assert not torch.equal(bound.a, free.a)
+    again = cascade.act(context.observation, context.proprio, noise)
+    assert torch.equal(again.a, free.a)  # it is not remembered

@@ -161,6 +161,25 @@ def test_the_same_seed_gives_the_same_decisions(policy):
     assert not np.array_equal(other.actions, runs[0][0].actions)
 
 
+@pytest.mark.parametrize("executed", [3, None])
+def test_a_robot_is_looked_for_where_it_can_be_first(executed):
+    """With random weights places are anywhere; with a reach none is further ahead than steps were carried out."""
+    far = {}
+    for reach in (None, 2):
+        policy = small_policy()
+        policy.window_config = replace(policy.window_config, reach=reach)
+        skill, jumps = policy.acquire(video(90)), []
+        for seed in range(6):
+            session = policy.start(skill, seed)
+            frames = [
+                policy.step(session, replace(observation(i), executed=executed)).frame for i in range(4)
+            ]
+            jumps += np.diff(frames).tolist()
+        far[reach] = max(jumps)
+    assert far[2] <= 1 + 2 + (policy.horizon if executed is None else executed)
+    assert far[None] > far[2]
+
+
 def test_robots_share_a_policy_without_crosstalk(policy):
     """Different skills, views and moments in one batch: each robot gets what it would have got alone."""
     skills = [

@@ -27,7 +27,8 @@ class Model:
             )
         self.policy, self._pace = policy, pace
         self._skills: dict[tuple[Any, ...], Skill] = {}
-        changes = policy.cascade.changes()
+        reach = policy.window_config.reach
+        changes = ", ".join(filter(None, [policy.cascade.changes(), f"reach {reach}" if reach else ""]))
         self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}" + (
             f", {changes}" if changes else ""
         )

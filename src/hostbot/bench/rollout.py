@@ -197,7 +197,8 @@ class Rollout:
         if self.player.looks:
             pictures = crew.pictures[row.worker][row.slot]
             views = dict(zip(self._env.views, pictures, strict=True))
-        return Observation(views=views, state=row.seen.state)
+        executed = row.seen.frame - row.chunks[-1][0] if row.chunks else None
+        return Observation(views=views, state=row.seen.state, executed=executed)
 
     def _next_actions(self, row: Row, chunk: ActionChunk) -> Float32[np.ndarray, "N D"]:
         """What is carried out until the robot looks again.

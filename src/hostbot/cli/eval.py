@@ -59,6 +59,8 @@ class Eval:
     """Leave the visual stage out: faster."""
     noise: Annotated[float | None, arg(metavar="SCALE")] = None
     """Of what future and actions are made from, 0 to 1; as the policy says without it."""
+    reach: Annotated[int | None, arg(metavar="FRAMES")] = None
+    """How far from where it can be expected in the video a robot is looked for first; everywhere without it."""
     stir: Annotated[float, arg(metavar="METRES")] = 0.0
     """More than those, until a hand or its jaws were moved so far: nobody waits for ever where the video waits."""
     lead: int = 0
@@ -238,8 +240,12 @@ def _load(flags: Eval, device: str, wave: int) -> Policy:
         cascade = replace(cascade, skip_future=True)
     if flags.noise is not None:
         cascade = replace(cascade, noise_o=flags.noise, noise_a=flags.noise)
-    config = PolicyConfig(batch_sizes=sizes, cascade=cascade)
-    return Policy.load(folder, device=device, dtype=dtype, config=config)
+    policy = Policy.load(
+        folder, device=device, dtype=dtype, config=PolicyConfig(batch_sizes=sizes, cascade=cascade)
+    )
+    if flags.reach is not None:
+        policy.window_config = replace(policy.window_config, reach=flags.reach)
+    return policy
 
 
 def _device(wanted: str) -> str:

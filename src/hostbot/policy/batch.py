@@ -5,6 +5,7 @@ Legend: B rows, C latent channels, F latent frames of a window, V views, H W lat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ class Row:
     observation: Float32[Tensor, "C 1 H W"]
     proprio: Float32[Tensor, " a"]
     generator: torch.Generator
+    expected: tuple[float, float] = (-math.inf, math.inf)
+    """Between which values its place in the window can be expected, as the model tells it, -1 to 1."""
 
 
 class Rigs:
@@ -84,6 +87,10 @@ class _Rig:
                 a=torch.stack([one.a for one in noise]),
             ),
             timed=True,
+            expected=(
+                torch.tensor([row.expected[0] for row in filled]),
+                torch.tensor([row.expected[1] for row in filled]),
+            ),
         )
         timing = {"demo": watch_ms, **out.timing_ms}
         p, samples, confidence, a = out.p.cpu(), out.p_samples.cpu(), out.confidence.cpu(), out.a.cpu()

@@ -54,6 +54,7 @@ class Buffers:
         self.noise_o, self.o = (empty(batch, num_future, grid.patch_dim) for _ in range(2))
         self.noise_a, self.a = (empty(batch, sizes.horizon, sizes.action_dim) for _ in range(2))
         self.p, self.confidence = empty(batch), empty(batch)
+        self.p_low, self.p_high = empty(batch) - torch.inf, empty(batch) + torch.inf
 
 
 class Levels:

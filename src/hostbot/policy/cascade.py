@@ -119,14 +119,21 @@ class Cascade:
         proprio: Float[Tensor, "B s"],
         noise: Noise,
         timed: bool = False,
+        expected: tuple[Float[Tensor, " B"], Float[Tensor, " B"]] | None = None,
     ) -> CascadeOutput:
-        """One cycle: cache the observation, then denoise p, o and a, each conditioned on those before it."""
+        """One cycle: cache the observation, then denoise p, o and a, each conditioned on those before it.
+
+        ``expected`` bounds p from below and above, where the past tells something of it.
+        """
         if self._num_demo < 0 or not self._instructed:
             raise BadInput("call instruct, then watch (with None for no demonstration), before act")
         grid, buffers = self.model.config.grid, self.buffers
         grid.check(observation, 1, "observation")
         buffers.observation.copy_(observation)
         buffers.proprio.copy_(proprio)
+        low, high = (-torch.inf, torch.inf) if expected is None else expected
+        buffers.p_low.copy_(torch.as_tensor(low))
+        buffers.p_high.copy_(torch.as_tensor(high))
         buffers.noise_p.copy_(noise.p)
         buffers.noise_o.copy_(self.config.noise_o * patchify(noise.o, grid.patch))
         buffers.noise_a.copy_(self.config.noise_a * noise.a)

@@ -6,6 +6,7 @@ width, L text tokens, t text width.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -204,7 +205,20 @@ class Policy:
             observation=latent,
             proprio=torch.from_numpy(self.scaling.state.normalize(state)),
             generator=session.generator,
+            expected=self._expected(session, observation),
         )
+
+    def _expected(self, session: Session, observation: Observation) -> tuple[float, float]:
+        """Where in the window a robot can be: a chunk's step is a frame of the demonstration."""
+        window, reach = session.window, self.window_config.reach
+        if window is None or reach is None or session.num_cycles == 0:
+            return -math.inf, math.inf
+        least, most = (0, self.horizon) if observation.executed is None else (observation.executed,) * 2
+        low, high = (
+            2 * (window.frame - window.start + steps) / self.grid.length - 1
+            for steps in (least - reach, most + reach)
+        )
+        return low, high
 
     def _decide(self, session: Session, observation: Observation, row: Row, out: CascadeOutput) -> Decision:
         p, confidence = (float(out.p[0]) + 1) / 2, float(out.confidence[0])

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Float32
 from torch import Tensor
 
 from hostbot import flow
@@ -100,7 +101,7 @@ class Stages:
             samples = state.clamp(-1, 1)
             spread = samples.std(dim=1) if samples.shape[1] > 1 else torch.full_like(samples[:, 0], torch.nan)
             buffers.confidence.copy_((1 - spread / UNIFORM_STD).clamp(min=0))
-            buffers.p.copy_(samples.median(dim=1).values)
+            buffers.p.copy_(believed(samples, buffers.p_low, buffers.p_high))
             buffers.p_samples.copy_(samples)
 
         return run
@@ -155,6 +156,22 @@ class Stages:
             buffers.a.copy_(state)
 
         return run
+
+
+def believed(
+    samples: Float32[Tensor, "B K"], low: Float32[Tensor, " B"], high: Float32[Tensor, " B"]
+) -> Float32[Tensor, " B"]:
+    """One place from several samples: the median of those that can be expected, if they are a quarter at least.
+
+    Otherwise something went wrong and it is the median of what lies behind; or all are ahead, and it is the least of
+    them, but no further than can be expected. Without bounds it is the median of all.
+    """
+    expected = (samples >= low[:, None]) & (samples <= high[:, None])
+    within = samples.masked_fill(~expected, torch.nan).nanmedian(dim=1).values
+    behind = samples.masked_fill(samples >= low[:, None], torch.nan).nanmedian(dim=1).values
+    ahead = torch.minimum(samples.min(dim=1).values, high)
+    enough = 4 * expected.sum(dim=1) >= samples.shape[1]
+    return torch.where(enough, within, torch.where(behind.isnan(), ahead, behind))
 
 
 def _discard(_: Tensor) -> None:

@@ -73,6 +73,9 @@ class WindowConfig:
     """Below this an estimate is not believed and the window stays; 0 believes all, as the paper does."""
     end_tolerance: int
     """An estimate this close to the last frame is at the end."""
+    reach: int | None = None
+    """Frames from where it can be expected within which samples of p are believed before others; None: all alike, as
+    in the paper. One picture does not always tell, say, before a press from after it, but the past does."""
     patience: int = 2
     """Estimates at the end, one after another, until the demonstration counts as followed to its end."""
 
@@ -82,6 +85,8 @@ class WindowConfig:
                 "a window must be able to advance by 1, wait for 1 estimate and have a tolerance of 0 or more, got "
                 f"{self.max_advance}, {self.patience} and {self.end_tolerance}"
             )
+        if self.reach is not None and self.reach < 1:
+            raise BadInput(f"the reach of an estimate is a frame or more, got {self.reach}")
 
 
 def follow(horizon: int) -> WindowConfig:
