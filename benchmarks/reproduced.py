@@ -75,7 +75,8 @@ def _validation(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation(folder: Path) -> dict[str, Any]:
-    report, config = _read(folder / "report.json"), _read(folder / "evaluation.json")["config"]
+    report, evaluation = _read(folder / "report.json"), _read(folder / "evaluation.json")
+    config = evaluation["config"]
     trials = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
     families: dict[str, Counter[str]] = defaultdict(Counter)
     for trial in trials:
@@ -87,6 +88,7 @@ def _evaluation(folder: Path) -> dict[str, Any]:
         )
     whole = sum(families.values(), Counter[str]())
     return {
+        "player": evaluation["player"],
         "suite": config["suite"],
         "execution": config["execution"],
         "tasks_above_zero": sum(task["successes"] > 0 for task in report["tasks"]),

@@ -28,6 +28,8 @@ _LED_TURN = 10.0
 """Radians by which they are turned, at most, for every metre."""
 _VAIN_ASIDE, _VAIN_ABOVE = 0.025, (0.0, 0.05)
 """Metres by which a grasp is in vain, along each side, and how far up."""
+_VAIN_AWAY, _VAIN_UP = 0.06, (0.03, 0.12)
+"""Metres that a hand then goes on without what it came for."""
 _VAIN_SECONDS = 0.3
 _LED_FROM = 0.03
 """Metres that must be left to go: jaws that are around something already would push it."""
@@ -180,23 +182,30 @@ class Actor:
                     break
 
     def _grasp_in_vain(self, keys: Sequence[Key]) -> Iterator[Float[np.ndarray, " 20"]]:
-        """Come for something, close the jaws beside it or above it, and be there: what follows is how to try again."""
-        for key in keys:
-            if key.event == "contact":
-                break
+        """Come for something, close the jaws beside it, perhaps go on without it: what follows is how to try again."""
+        upto = next((n for n, key in enumerate(keys) if key.event == "contact"), None)
+        if upto is None:
+            return
+        for key in keys[:upto]:
             yield from self._follow(key)
+        goals = {self.limb(role): goal for role, goal in keys[upto].goals.items()}
+        ends = {limb: self._target(goal, limb, self._command[limb]) for limb, goal in goals.items()}
         self._note(ASTRAY)
         beside = self.rng.normal(0, _VAIN_ASIDE, 3)
         beside[2] = self.rng.uniform(*_VAIN_ABOVE)
-        ends = {
-            limb: self._target(goal, limb, self._command[limb])
-            for limb, goal in ((self.limb(role), goal) for role, goal in key.goals.items())
-        }
-        yield from self._approach(
-            {n: Pose(end.pos + beside, end.rot) for n, end in ends.items()}, key.speed, 0.01
-        )
+        yield from self._approach(_moved(ends, beside), keys[upto].speed, 0.01)
+        opened = dict(self._openings)
         self._openings |= dict.fromkeys(ends, 0.0)
         yield from self._stay(_VAIN_SECONDS)
+        if any(
+            self.world.in_hand(name) for name in self.world.shapes
+        ):  # it may be held: nobody is to learn to let go
+            self._openings = opened
+            yield from self._stay(_VAIN_SECONDS)
+        elif self.rng.random() < 0.5:
+            away = self.rng.normal(0, _VAIN_AWAY, 3)
+            away[2] = self.rng.uniform(*_VAIN_UP)
+            yield from self._approach(_moved(self._command, away, ends), 1.0, 0.02)
         self._note(BACK)
 
     def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:
@@ -367,3 +376,9 @@ class Actor:
             self._command[limb] = Pose(pos, rotate(axis, np.sign(angle) * turn) @ command.rot)
             turning = max(turning, abs(angle) - turn)
         return max(longest - step, 0.0) + (0.05 * turning if turning > 0.05 else 0.0)
+
+
+def _moved(
+    poses: Mapping[str, Pose], away: np.ndarray, limbs: Collection[str] | None = None
+) -> dict[str, Pose]:
+    return {limb: Pose(poses[limb].pos + away, poses[limb].rot) for limb in limbs or poses}

@@ -35,7 +35,7 @@ CALM_SPEED = 0.8
 
 _ASTRAY = 0.025
 """Metres by which a straying expert is led off its way, along each axis."""
-_VAIN = 0.2
+_VAIN = 0.3
 """How often it closes its jaws beside a thing before it takes it."""
 _ELSEWHERE = ((0.16, -0.06, 0.15), (0.38, 0.26, 0.28))
 """Where a displaced hand may be: two corners, on the left arm's side."""
