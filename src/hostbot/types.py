@@ -135,9 +135,9 @@ class Event:
     frame: int
 
 
-ASTRAY, BACK = "astray", "back"
-"""A hand is led off its way from the one to the other, and nobody is to learn that from it."""
-PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", "again", ASTRAY, BACK)
+ASTRAY, BACK, AGAIN = "astray", "back", "again"
+"""A hand is led off its way from the first to the second, and nobody is to learn that from it; nor what is done again."""
+PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", AGAIN, ASTRAY, BACK)
 """Events on the way: the hand is not yet, or still, where it acts."""
 
 

@@ -11,7 +11,7 @@ from hostbot.data.pairs import Pair, SplitConfig, make_split, pairs
 from hostbot.data.plan import Planner
 from hostbot.data.sampling import choose_pairs
 from hostbot.data.takes import TakeConfig
-from hostbot.types import ASTRAY, BACK, BadInput, DataError, Event
+from hostbot.types import AGAIN, ASTRAY, BACK, BadInput, DataError, Event
 from tests.data.toy import ABOVE, Truth, sample_config, sources, statistics_of
 
 LENGTHS = (20, 26, 31, 17, 22, 19, 24, 28, 18, 21)
@@ -131,3 +131,14 @@ def test_nothing_is_learned_from_where_a_robot_was_led(states, between):
     assert any(frames[0] == 14 for frames in rows.frames[mine]) or states
     others = rows.frames[rows.episode == 0]
     assert any(set(led) & set(range(frames[0], frames[-1] + 1)) for frames in others)
+
+
+def test_what_had_to_be_done_again_is_no_example():
+    bodies, planner, chosen = several("human")
+    noted = (*bodies["robot"].events(1), Event(name=AGAIN, frame=11))
+    bodies["robot"]._events[1] = tuple(sorted(noted, key=lambda event: event.frame))
+    rows = planner.plan(chosen, Truth(bodies)).rows
+    firsts = rows.frames[rows.episode == 1][:, 0]
+    assert firsts.min() == 11
+    assert rows.q[rows.episode == 1].min() == 0  # the demonstration begins where the robot began again
+    assert rows.frames[rows.episode == 0][:, 0].min() == 0

@@ -46,6 +46,18 @@ def test_a_retry_of_one_is_left_out():
     assert [a for a, _ in shared(ROBOT, again)] == [10, 14, 20, 40]
 
 
+def test_an_execution_that_was_begun_again_begins_there():
+    again = [*events(approach=10, grasp=14), Event(name="again", frame=30), *events(lift=50, release=70)]
+    tried = [*again[:3], *events(approach=40, grasp=44), *again[3:]]
+    maps = correspondence(tried, HUMAN, 81, 101)
+    assert (maps.robot_to_demo[:31] == 0).all()
+    assert maps.demo_to_robot[0] == 30
+    assert maps.robot_to_demo[40] == 20
+    on_robot, on_human = progress(tried, HUMAN, 81, 101)
+    assert on_robot[30] == on_human[0] == 0
+    assert on_robot[-1] == on_human[-1] == pytest.approx(1)
+
+
 def test_one_frame_has_no_progress():
     with pytest.raises(BadInput, match="two frames"):
         progress(ROBOT, HUMAN, 1, 101)

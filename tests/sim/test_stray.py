@@ -6,7 +6,7 @@ import pytest
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.episode import robot_episode
-from hostbot.types import ASTRAY, BACK
+from hostbot.types import AGAIN, ASTRAY, BACK
 
 BLIND = EnvConfig(views=())
 
@@ -155,6 +155,20 @@ def test_some_close_their_jaws_beside_a_thing_and_come_again():
                 assert opening[end:taken].max() > 0.02
     assert 1 <= vain <= 10
     assert done >= 18
+
+
+def test_some_put_a_thing_down_beside_its_place_and_take_it_again():
+    again = 0
+    for seed in range(70, 100):
+        made = robot_episode(task("stack-red_block-blue_block"), seed, BLIND, 1.0)
+        names = [event.name for event in made.trajectory.events]
+        if AGAIN in names and made.success:
+            again += 1
+            before, after = names[: names.index(AGAIN)], names[names.index(AGAIN) :]
+            assert "release" in before
+            assert before[-1] in (BACK, "done")
+            assert {"grasp", "release"} <= set(after)
+    assert 1 <= again <= 12
 
 
 def test_one_that_does_not_stray_is_never_led():

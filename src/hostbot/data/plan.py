@@ -26,7 +26,7 @@ from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
 from hostbot.data.takes import Take, crop_point, draw_version, make_take
 from hostbot.geometry import between, to_relative
-from hostbot.types import ASTRAY, BACK, BadInput, Camera, Correspondence, DataError, EpisodeSource
+from hostbot.types import AGAIN, ASTRAY, BACK, BadInput, Camera, Correspondence, DataError, EpisodeSource
 
 Labels = Callable[[Pair], Correspondence | None]
 """The correspondence of a pair, or None where the pair is not to be used."""
@@ -276,13 +276,16 @@ class Planner:
 
     def _meant(self, robot: Take, played: Correspondence) -> Bool[np.ndarray, " M"]:
         """Frames of a take whose chunk holds nothing that the robot was led to rather than meant."""
-        led = np.zeros(self.robot.episode(robot.episode).length + 1)
-        for event in self.robot.events(robot.episode):
+        events, length = self.robot.events(robot.episode), self.robot.episode(robot.episode).length
+        led = np.zeros(length, bool)
+        for event in sorted(events, key=lambda event: event.frame):
             if event.name in (ASTRAY, BACK):
-                led[event.frame] += 1 if event.name == ASTRAY else -1
+                led[event.frame :] = event.name == ASTRAY
+            elif event.name == AGAIN:  # what had to be done again is no example
+                led[: event.frame] = True
         if not led.any():
             return np.ones(len(robot), bool)
-        astray = np.flatnonzero(np.cumsum(led)[:-1] > 0)
+        astray = np.flatnonzero(led)
         states = np.arange(len(robot))
         targets = couple.target_frames(played, states, self.config.couple)
         ends = robot.frames[

@@ -6,7 +6,6 @@ move that failed, and notes when every event happened.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from hostbot.sim.pose import Pose, axis_angle, rotate, towards
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
 from hostbot.sim.world import World
-from hostbot.types import ASTRAY, BACK, PASSING, Event
+from hostbot.types import AGAIN, ASTRAY, BACK, PASSING, Event
 
 _LED = ("approach", "contact", "carry", "lower")
 """Ways on which hands may be led astray."""
@@ -31,6 +30,8 @@ _VAIN_ASIDE, _VAIN_ABOVE = 0.025, (0.0, 0.05)
 _VAIN_AWAY, _VAIN_UP = 0.06, (0.03, 0.12)
 """Metres that a hand then goes on without what it came for."""
 _VAIN_SECONDS = 0.3
+_BESIDE, _BESIDE_SHARE = (0.06, 0.12), 0.4
+"""Metres by which something is put down beside its place, and how often that is beside grasps in vain."""
 _LED_FROM = 0.03
 """Metres that must be left to go: jaws that are around something already would push it."""
 
@@ -77,6 +78,10 @@ class Dropped(Exception):
     """What was to be carried has slipped from the hand."""
 
 
+class Misplaced(Exception):
+    """What was carried lies beside where it was to be put."""
+
+
 class Actor:
     """Carries out a task's script in a world, one bimanual vector at a time."""
 
@@ -93,6 +98,7 @@ class Actor:
         self._idle = ""
         self._led: list[tuple[np.ndarray, np.ndarray]] = []
         """Steps and turns by which hands are still to be led astray."""
+        self._misplaced = False
         self._led_next = int(rng.integers(_LED_APART[1] - _LED_APART[0])) if pace.astray else 0
         self.frame = 0
         self.events: list[Event] = []
@@ -151,9 +157,13 @@ class Actor:
     def _run(self) -> Iterator[Float[np.ndarray, " 20"]]:
         for attempt in range(self._rounds):
             if attempt:
-                self._note("again")
-            with contextlib.suppress(Dropped):
+                self._note(AGAIN)
+            try:
                 yield from self._script()
+            except Misplaced:
+                continue
+            except Dropped:
+                pass
             yield from self._go_home()
             for _ in range(10):
                 if self.task.success.holds(self.world):
@@ -176,6 +186,9 @@ class Actor:
                 if takes and attempt == 0 and self.pace.vain and self.rng.random() < self.pace.vain:
                     yield from self._grasp_in_vain(keys)
                     keys = move.keys(self)
+                if self._misplaces(keys):
+                    yield from self._put_beside(keys)
+                    raise Misplaced
                 for key in keys:
                     yield from self._follow(key)
                 if move.achieved(self):
@@ -206,6 +219,35 @@ class Actor:
             away = self.rng.normal(0, _VAIN_AWAY, 3)
             away[2] = self.rng.uniform(*_VAIN_UP)
             yield from self._approach(_moved(self._command, away, ends), 1.0, 0.02)
+        self._note(BACK)
+
+    def _misplaces(self, keys: Sequence[Key]) -> bool:
+        """Once in a while, and once only: something is carried, and let go where it stands."""
+        names = [key.event for key in keys]
+        carries = any(goal.carry for key in keys for goal in key.goals.values())
+        if (
+            self._misplaced
+            or not self.pace.vain
+            or not carries
+            or "lower" not in names
+            or "release" not in names
+        ):
+            return False
+        self._misplaced = self.rng.random() < _BESIDE_SHARE * self.pace.vain
+        return self._misplaced
+
+    def _put_beside(self, keys: Sequence[Key]) -> Iterator[Float[np.ndarray, " 20"]]:
+        """Put something down beside its place; what follows is how to take it again."""
+        angle, far = self.rng.uniform(0, 2 * np.pi), self.rng.uniform(*_BESIDE)
+        beside = far * np.array([np.cos(angle), np.sin(angle), 0.0])
+        self._note(ASTRAY)
+        for key in keys:
+            if key.event in ("carry", "lower"):
+                goals = {self.limb(role): goal for role, goal in key.goals.items()}
+                ends = {limb: self._target(goal, limb, self._command[limb]) for limb, goal in goals.items()}
+                yield from self._approach(_moved(ends, beside), key.speed, key.near)
+            else:
+                yield from self._follow(key)
         self._note(BACK)
 
     def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:

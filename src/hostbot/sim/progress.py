@@ -15,9 +15,9 @@ from difflib import SequenceMatcher
 import numpy as np
 from jaxtyping import Float
 
-from hostbot.types import ASTRAY, BACK, BadInput, Correspondence, Event
+from hostbot.types import AGAIN, ASTRAY, BACK, BadInput, Correspondence, Event
 
-SILENT = ("again", ASTRAY, BACK)
+SILENT = (AGAIN, ASTRAY, BACK)
 """Events that mark a retry or a detour rather than a step of the task."""
 
 
@@ -40,10 +40,13 @@ def shared(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[int, int]]:
 def knots(
     a: Sequence[Event], b: Sequence[Event], length_a: int, length_b: int
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-    """Strictly increasing frames of both executions that correspond, ends included."""
+    """Strictly increasing frames of both executions that correspond, ends included.
+
+    An execution that was begun again begins there: what came before belongs to none of the other's frames.
+    """
     if min(length_a, length_b) < 2:
         raise BadInput(f"an execution needs two frames to have progress, got {length_a} and {length_b}")
-    out = [(0, 0)]
+    out = [(_begin(a, length_a), _begin(b, length_b))]
     for frame_a, frame_b in shared(a, b):
         inside = frame_a < length_a - 1 and frame_b < length_b - 1
         if inside and frame_a > out[-1][0] and frame_b > out[-1][1]:
@@ -53,12 +56,18 @@ def knots(
     return array[:, 0], array[:, 1]
 
 
+def _begin(events: Sequence[Event], length: int) -> int:
+    return max(
+        (event.frame for event in events if event.name == AGAIN and event.frame < length - 1), default=0
+    )
+
+
 def progress(
     a: Sequence[Event], b: Sequence[Event], length_a: int, length_b: int
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " T"]]:
     """Progress of every frame of both executions on one scale from 0 to 1."""
     knots_a, knots_b = knots(a, b, length_a, length_b)
-    share = (np.diff(knots_a) / (length_a - 1) + np.diff(knots_b) / (length_b - 1)) / 2
+    share = (np.diff(knots_a) / np.ptp(knots_a) + np.diff(knots_b) / np.ptp(knots_b)) / 2
     values = np.concatenate([[0.0], np.cumsum(share)])
     return np.interp(np.arange(length_a), knots_a, values), np.interp(np.arange(length_b), knots_b, values)
 
