@@ -104,6 +104,24 @@ def test_targets_between_frames_never_step_back_and_begin_with_the_state(maps, d
         assert rows.max() <= last
         assert (np.diff(rows, axis=1) >= 0).all()
     assert (found.actions >= states[:, None]).all()
+    rounded = couple.target_frames(maps, states, CONFIG).actions
+    runs = np.unique(maps.demo_to_robot, return_counts=True)[1]
+    if runs.max() == 1 and (np.diff(maps.demo_to_robot) == 1).all():  # nothing was rounded
+        assert (found.actions == np.maximum(rounded, states[:, None])).all()
+
+
+def test_where_the_demonstrator_waits_long_targets_between_frames_wait_too():
+    to_robot = np.concatenate([np.arange(20), np.full(40, 20), np.arange(21, 40)])
+    to_demo = np.concatenate([np.arange(21), np.arange(60, 79)])
+    found = couple.target_frames(maps_of(to_demo, to_robot), np.array([19, 21]), BETWEEN).actions
+    assert np.abs(found[0][2:] - 20).max() < 1e-9  # there at once, and no further
+    assert found[1][-1] == 36
+
+
+def test_targets_between_frames_begin_where_the_label_says():
+    maps = maps_of(np.minimum(np.arange(40) + 10, 39), np.arange(40))  # maps that do not agree
+    rounded = couple.target_frames(maps, np.array([10]), CONFIG).actions
+    assert couple.target_frames(maps, np.array([10]), BETWEEN).actions.tolist() == rounded.tolist()
 
 
 @pytest.mark.parametrize("ratio", [0.4, 0.62, 1.0, 1.3])

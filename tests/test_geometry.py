@@ -168,7 +168,21 @@ def test_vectors_between_others_turn_by_the_way(euler, places):
         if g.is_rotation(part):
             off = Rotation.from_matrix(g.part_to_matrix(part, found[:, place])) * circles(at).inv()
             assert off.magnitude().max() < 0.01
+        elif part.kind == "gripper":
+            nearest = np.where(at - np.floor(at) < 0.5, np.floor(at), np.ceil(at))
+            assert np.array_equal(found[:, place][:, 0], nearest**2)
         else:
             want = np.interp(at, np.arange(4), np.arange(4) ** 2)[:, None]
             np.testing.assert_allclose(found[:, place], np.broadcast_to(want, found[:, place].shape))
     np.testing.assert_allclose(g.between(vectors, np.arange(4.0), single), vectors, atol=1e-12)
+
+
+def test_whole_places_are_left_as_they_are_and_far_rotations_are_not_mixed():
+    turning = g.with_rotations(single_arm(16.0), "quaternion")
+    vectors = np.zeros((3, turning.dim), np.float32)
+    place = next(p for part, p in turning.slices() if g.is_rotation(part))
+    vectors[:, place] = [[-0.9, 0.1, 0.3, 0.3], [0.9, -0.1, -0.3, -0.3], [0.0, 1.0, 0.0, 0.0]]
+    assert np.array_equal(g.between(vectors, np.array([0.0, 1.0, 2.0]), turning), vectors)
+    assert np.array_equal(
+        g.between(vectors, np.array([1.4, 1.6]), turning)[:, place], vectors[[1, 2]][:, place]
+    )

@@ -21,6 +21,8 @@ from hostbot.types import BadInput, Correspondence
 
 FRAMES_A_LATENT = 4
 """Wan's VAE: the first latent is of one frame, each further one of four."""
+_ROUNDED = 3
+"""Demo frames in a row that one of the robot's may stand for because it is rounded."""
 Variant = Literal["full", "progress_window", "clock_window", "whole_video", "release"]
 
 
@@ -134,11 +136,15 @@ def _frames_after(
 def _between_after(
     maps: Correspondence, states: Int[np.ndarray, " B"], steps: Int[np.ndarray, " S"], config: CoupleConfig
 ) -> Float64[np.ndarray, "B S"]:
-    """eq:pred_target without rounding: pi^{d->r} as a line through the middle of each run of equal frames."""
+    """eq:pred_target without rounding: pi^{d->r} as a line through the middle of each short run of equal frames.
+
+    In a long one the demonstrator waits, and so does the robot: the line goes along it.
+    """
     frames, first, run = np.unique(maps.demo_to_robot, return_index=True, return_counts=True)
-    middle = first + (run - 1) / 2
-    ahead = np.interp(states, frames, middle)[:, None] + steps
-    return np.maximum(np.interp(ahead, middle, frames), states[:, None])
+    inset = np.where(run > _ROUNDED, 0.5, (run - 1) / 2)
+    knots = np.stack([first + inset, first + run - 1 - inset], axis=1).ravel()
+    ahead = demo_positions(maps, config)[states][:, None] + steps
+    return np.maximum(np.interp(ahead, knots, np.repeat(frames, 2)), states[:, None])
 
 
 def retimed(

@@ -181,16 +181,28 @@ def _rebase(actions: Array, reference: Array, embodiment: Embodiment, *, inverse
 def between(
     vectors: Float[Array, "N D"], at: Float[Array, "*B"], embodiment: Embodiment
 ) -> Float[Array, "*B D"]:
-    """Vectors at places between whole indices: straight lines, rotations on the way from one to the next."""
+    """Vectors at places between whole indices: straight lines, rotations on the way from one to the next.
+
+    Grippers, which are told to open or to close and not to be half open, are those of the nearest index, and so is a
+    rotation between two that are a quarter turn apart or more.
+    """
     _check_width("vectors", vectors, embodiment)
     low = np.clip(np.floor(at).astype(np.int64), 0, len(vectors) - 1)
     high, share = np.minimum(low + 1, len(vectors) - 1), (at - low)[..., None]
     out = ((1 - share) * vectors[low] + share * vectors[high]).astype(vectors.dtype)
+    nearest = vectors[np.where(share[..., 0] < 0.5, low, high)]
     for part, place in embodiment.slices():
-        if is_rotation(part):
-            columns = matrix_to_rot6d(part_to_matrix(part, vectors[:, place]))
-            turned = rot6d_to_matrix((1 - share) * columns[low] + share * columns[high])
-            out[..., place] = _FROM_MATRIX[part.kind](turned)
+        if part.kind == "gripper":
+            out[..., place] = nearest[..., place]
+        elif is_rotation(part):
+            turns = part_to_matrix(part, vectors[:, place])
+            mixed = (share[..., 0] > 0) & (
+                (turns[low] * turns[high]).sum((-2, -1)) > 1
+            )  # 1 + 2 cos of the angle
+            columns, part_of = matrix_to_rot6d(turns), share[mixed]
+            turned = rot6d_to_matrix((1 - part_of) * columns[low[mixed]] + part_of * columns[high[mixed]])
+            out[..., place] = nearest[..., place]
+            out[mixed, place] = _FROM_MATRIX[part.kind](turned)
     return out
 
 

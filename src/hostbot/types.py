@@ -136,7 +136,7 @@ class Event:
 
 
 ASTRAY, BACK, AGAIN = "astray", "back", "again"
-"""A hand is led off its way from the first to the second, and nobody is to learn that from it; nor what is done again."""
+"""A hand is led off its way from the first to the second, which nobody is to learn; nor what is done again."""
 PASSING = ("approach", "grasp", "lift", "carry", "lower", "retreat", "upright", "done", AGAIN, ASTRAY, BACK)
 """Events on the way: the hand is not yet, or still, where it acts."""
 

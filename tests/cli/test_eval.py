@@ -68,6 +68,12 @@ def test_a_closed_loop_with_films_and_a_report(policy, tmp_path, capsys):
         (["--policy", "zero", "--tasks", "fly"], "there is no task 'fly'"),
         (["--policy", "zero", "--demo", "none", "--video-only"], "neither a video nor an instruction"),
         (["--policy", "zero", "--open-loop", "x"], "has no predictions"),
+        (["--policy", "zero", "--noise", "0"], "are for a policy's folder"),
+        (["--policy", "ws://localhost:1", "--reach", "8"], "are for a policy's folder"),
+        (["--policy", "nowhere", "--reach", "8", "--demo", "none"], "there is none"),
+        (["--policy", "zero", "--stir", "0.02"], "only with fewer"),
+        (["--policy", "zero", "--stir", "-1", "--execute", "4"], "0 or more metres"),
+        (["--policy", "zero", "--stir", "0.02", "--execute", "4", "--drive", "expert"], "nobody does here"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(flags, sentence, tmp_path, capsys):

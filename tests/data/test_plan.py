@@ -129,6 +129,15 @@ def test_nothing_is_learned_from_where_a_robot_was_led(states, between):
     assert spans
     assert not any(span & set(led) for span in spans)
     assert any(frames[0] == 14 for frames in rows.frames[mine]) or states
+    # An action outside of that could be of before, so look at the actions themselves: all are of other frames.
+    relative = planner._chunks(
+        np.repeat(
+            bodies["robot"].rows(episode, ["action"])["action"][None, led.start : led.stop], mine.sum(), 0
+        ),
+        bodies["robot"].rows(episode, ["observation.state"])["observation.state"][rows.frames[mine][:, 0]],
+    )
+    apart = np.abs(rows.action[mine][:, :, None, :3] - relative[:, None, :, :3]).max(-1)
+    assert apart.min() > 1e-6
     others = rows.frames[rows.episode == 0]
     assert any(set(led) & set(range(frames[0], frames[-1] + 1)) for frames in others)
 
@@ -142,3 +151,16 @@ def test_what_had_to_be_done_again_is_no_example():
     assert firsts.min() == 11
     assert rows.q[rows.episode == 1].min() == 0  # the demonstration begins where the robot began again
     assert rows.frames[rows.episode == 0][:, 0].min() == 0
+
+
+def test_pairs_of_which_nothing_can_be_learned_are_counted_and_a_store_of_none_is_refused():
+    bodies, planner, chosen = several("human")
+    bodies["robot"]._events[1] = (Event(name=ASTRAY, frame=0), *bodies["robot"].events(1))
+    made = planner.plan(chosen, Truth(bodies))
+    assert made.num_refused == sum(pair.robot == 1 for pair in chosen)
+    assert not (made.rows.episode == 1).any()
+    assert set(made.rows.take.tolist()) == set(range(len(made.takes.episode)))
+    for index in range(len(LENGTHS)):
+        bodies["robot"]._events[index] = (Event(name=ASTRAY, frame=0), *bodies["robot"].events(index))
+    with pytest.raises(DataError, match=f"none of the {len(chosen)} pairs"):
+        Planner(bodies, statistics_of(bodies), planner.config, (ABOVE,)).plan(chosen, Truth(bodies))

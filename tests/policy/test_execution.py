@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from hostbot.policy.execution import ExecutionConfig, Pilot
-from hostbot.types import ActionChunk, BadInput, Observation
+from hostbot.types import ActionChunk, BadInput, Observation, joint_space
 from tests.policy.small_policy import ROBOT
 
 HORIZON = 8
+HERE = np.zeros(20, np.float32)
 
 
 class Clock:
@@ -120,13 +121,28 @@ def still_for(steps, far=0.1):
     ("waits", "stir", "steps"), [(0, 0.02, 2), (3, 0.02, 5), (3, 0.0, 2), (3, 0.25, 7), (8, 0.02, 8)]
 )
 def test_a_robot_that_waits_goes_on_until_it_has_stirred_something(waits, stir, steps):
-    assert ExecutionConfig(execute=2, stir=stir).steps_of(still_for(waits)) == steps
+    assert ExecutionConfig(execute=2, stir=stir).steps_of(still_for(waits), HERE) == steps
 
 
 def test_jaws_that_close_have_stirred():
     chunk = still_for(8)
     chunk.actions[4:, 9] = 0.05
-    assert ExecutionConfig(execute=2, stir=0.02).steps_of(chunk) == 5
+    assert ExecutionConfig(execute=2, stir=0.02).steps_of(chunk, HERE) == 5
+
+
+def test_a_hand_that_is_sent_far_by_the_first_action_has_stirred():
+    chunk = still_for(8)
+    chunk.actions[:, 10] = 0.3
+    assert ExecutionConfig(execute=2, stir=0.02).steps_of(chunk, HERE) == 2
+
+
+def test_a_way_in_radians_is_refused():
+    arm = joint_space([f"joint {n}" for n in range(6)], 16.0, ())
+    chunk = ActionChunk(
+        actions=np.zeros((HORIZON, arm.dim), np.float32), embodiment=arm, progress=0.0, confidence=1.0
+    )
+    with pytest.raises(BadInput, match="metres"):
+        ExecutionConfig(execute=2, stir=0.02).steps_of(chunk, np.zeros(arm.dim, np.float32))
 
 
 def test_a_pilot_looks_again_only_when_something_moved():
@@ -139,11 +155,11 @@ def test_a_pilot_looks_again_only_when_something_moved():
     with Pilot(decide, ExecutionConfig(execute=2, stir=0.02)) as pilot:
         for _ in range(10):
             pilot.act(Clock().observe)
-    assert len(asked) == 2
+    assert len(asked) == 2, "state and chunk begin at 0"
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"stir": -1.0}, {"stir": float("nan")}, {"stir": 0.01, "lead": 1, "execute": 4}]
+    "wrong", [{"stir": -1.0}, {"stir": float("nan")}, {"stir": 0.01, "lead": 1, "execute": 4}, {"stir": 0.01}]
 )
 def test_a_stir_that_means_nothing_is_refused(wrong):
     with pytest.raises(BadInput, match="stir"):

@@ -180,6 +180,17 @@ def test_a_robot_is_looked_for_where_it_can_be_first(executed):
     assert far[None] > far[2]
 
 
+def test_at_the_end_of_the_video_the_end_is_expected():
+    policy = small_policy()
+    policy.window_config = replace(policy.window_config, reach=3)
+    session = policy.start(policy.acquire(video(90)), 0)
+    last = session.window.num_frames - 1
+    session.num_cycles, session.window = 1, replace(session.window, frame=last - 1)
+    low, high = policy._expected(session, replace(observation(0), executed=16))
+    assert low < policy._place(session.window, last) < high
+    assert low == pytest.approx(policy._place(session.window, last - 3))
+
+
 def test_robots_share_a_policy_without_crosstalk(policy):
     """Different skills, views and moments in one batch: each robot gets what it would have got alone."""
     skills = [

@@ -16,7 +16,7 @@ import torch
 
 from hostbot.data.batches import DrawConfig
 from hostbot.model.shared import any_layer
-from hostbot.train import checkpoint
+from hostbot.train import checkpoint, compiled
 from hostbot.train.compiled import TOLERANCE, checked_difference, compile_checked, difference, gradients
 from hostbot.train.config import OptimConfig, TrainConfig
 from hostbot.train.contract import Hooks
@@ -444,7 +444,27 @@ def test_what_rounding_explains_is_excused_and_nothing_else(store, monkeypatch):
     name = max(fused, key=lambda n: float(fused[n].norm()))
     wrong = fused | {name: 2 * fused[name]}
     assert checked_difference(stage, half, world, 0, wrong, plain) > TOLERANCE
-    assert stage.module.model.joint_layer is any_layer
+    half_off = {n: g / 1.5 for n, g in exact.items()}
+    none = {n: torch.zeros_like(g) for n, g in exact.items()}
+    assert difference(none, half_off, exact) > TOLERANCE
+
+
+def test_a_second_look_that_finds_no_memory_excuses_nothing_and_leaves_nothing(store, monkeypatch):
+    stage, world = toy.make_stage(store), World(mode="single", rank=0, size=1, device=torch.device("cpu"))
+    half, policy = replace(toy.CONFIG, precision="bfloat16"), stage.module
+    plain, fused = gradients(stage, half, world), lambda *args: any_layer(*args)
+    wrong = {n: 2 * g for n, g in plain.items()}
+    policy.model.joint_layer = fused
+
+    def no_room(*given):
+        assert policy.model.joint_layer is any_layer
+        next(policy.parameters()).grad = torch.ones_like(next(policy.parameters()))
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(compiled, "gradients", no_room)
+    assert checked_difference(stage, half, world, 0, wrong, plain) == pytest.approx(1.0)
+    assert policy.model.joint_layer is fused
+    assert all(parameter.grad is None for parameter in policy.parameters())
 
 
 def _halved(layer):

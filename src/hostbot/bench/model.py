@@ -27,8 +27,7 @@ class Model:
             )
         self.policy, self._pace = policy, pace
         self._skills: dict[tuple[Any, ...], Skill] = {}
-        reach = policy.window_config.reach
-        changes = ", ".join(filter(None, [policy.cascade.changes(), f"reach {reach}" if reach else ""]))
+        changes = policy.changes()
         self._identity = f"{policy.spec.name} {policy.fingerprint()[:16]}" + (
             f", {changes}" if changes else ""
         )

@@ -79,7 +79,8 @@ def compare(
     progress = []
     for number, start in enumerate(starts):
         views = {name: frames[number] for name, frames in seen.items()}
-        out = policy.step(session, Observation(views=views, state=state[start]))
+        executed = starts.step if number else None
+        out = policy.step(session, Observation(views=views, state=state[start], executed=executed))
         end = min(start + policy.horizon, info.length)
         predicted[start:end], held[start:end] = out.actions[: end - start], state[start]
         progress.append(out.progress)

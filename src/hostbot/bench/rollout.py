@@ -207,11 +207,12 @@ class Rollout:
         and the new chunk is entered d steps in, since it was decided for the moment of looking.
         """
         execution = self.config.execution
-        execute, lead = execution.steps_of(chunk), execution.lead
+        assert row.seen is not None
+        execute, lead = execution.steps_of(chunk, row.seen.state), execution.lead
         if 2 * lead > execute:
             raise BadInput(f"a lead of {lead} is more than half of the {execute} steps executed of a chunk")
         if self.config.driver == "expert":
-            assert row.seen is not None and row.expert is not None  # noqa: PT018
+            assert row.expert is not None
             return row.expert.actions[
                 np.minimum(row.seen.frame + np.arange(execute), len(row.expert.actions) - 1)
             ]

@@ -98,6 +98,7 @@ class Eval:
 
     def run(self) -> None:
         """Evaluate and report."""
+        self._check()
         if self.open_loop is None:
             _closed_loop(self)
             return
@@ -108,6 +109,18 @@ class Eval:
                 f"{self.policy!r} has no predictions to look at: --open-loop needs a policy's folder"
             )
         compare_dataset(self, self.open_loop, _load(self, _device(self.device), 1))
+
+    def _check(self) -> None:
+        """Refuse settings that would do nothing."""
+        deciding = self.skip_future or self.noise is not None or self.reach is not None
+        if deciding and (self.policy in _SCRIPTED or _is_url(self.policy)):
+            raise BadInput(
+                f"--skip-future, --noise and --reach are for a policy's folder: how {self.policy!r} decides is not ours"
+            )
+        if self.reach is not None and self.demo == "none":
+            raise BadInput("--reach tells where in a video to look, and with --demo none there is none")
+        if self.stir and (self.open_loop is not None or self.drive == "expert"):
+            raise BadInput("--stir is for a robot that carries out what the policy decides: nobody does here")
 
 
 # Closed loop ------------------------------------------------------------------------------------------

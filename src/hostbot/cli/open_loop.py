@@ -29,7 +29,12 @@ def compare_dataset(flags: Eval, dataset: Path, policy: Policy) -> None:
             compared.append(one)
             tick()
     found = errors(policy, compared)
-    about = {"policy": policy.fingerprint(), "dataset": source.name, "demo": flags.open_loop_demo}
+    about = {
+        "policy": policy.fingerprint(),
+        "decides": policy.changes(),
+        "dataset": source.name,
+        "demo": flags.open_loop_demo,
+    }
     write_json(flags.out / "open_loop.json", {**about, **found.plain(), "provenance": provenance()})
     if flags.json:
         print_json({**about, **found.plain()})

@@ -312,9 +312,11 @@ class Maker:
             if tasks and acted:
                 found[piece] = [tasks, acted]
         shares: dict[Path, float] = {}
+        places = {piece: ACTING.index(piece) for piece in found}
+        robots, drills = (sum(counts[n] for n in places.values()) for counts in (recipe.robot, recipe.acted))
         for piece, (tasks, acted) in found.items():  # all executions alike, whichever piece has recorded them
-            share = recipe.robot[ACTING.index(piece)] / sum(recipe.robot[ACTING.index(p)] for p in found)
-            shares |= {tasks: (1 - recipe.drilled) * share, acted: recipe.drilled * share}
+            shares[tasks] = (1 - recipe.drilled) * recipe.robot[places[piece]] / robots
+            shares[acted] = recipe.drilled * recipe.acted[places[piece]] / drills
         return shares
 
     def tasks(self) -> tuple[object, ...]:

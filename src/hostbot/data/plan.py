@@ -78,7 +78,7 @@ class Plan:
     texts: tuple[str, ...]
     num_pairs: int
     num_refused: int
-    """Pairs without a usable correspondence."""
+    """Pairs without a usable correspondence, or without a state to be learned from."""
 
 
 BODIES: tuple[Body, ...] = ("robot", "human")
@@ -165,8 +165,9 @@ class Planner:
         rows = []
         for number, pair in enumerate(pairs, first):
             maps = labels(pair)
-            if maps is not None:
-                rows.append(self._pair_rows(number, pair, maps, takes, texts))
+            made = None if maps is None else self._pair_rows(number, pair, maps, takes, texts)
+            if made is not None:
+                rows.append(made)
         length = demo_length(self.config.couple)
         return Part(
             rows=_joined(rows) if rows else None,
@@ -239,7 +240,8 @@ class Planner:
         maps: Correspondence,
         takes: dict[_TakeKey, int],
         texts: dict[str, int],
-    ) -> Rows:
+    ) -> Rows | None:
+        """Samples of a pair; None where there is no state to be learned from."""
         config = self.config
         rng = np.random.default_rng([config.seed, number])
         told = self.robot.episode(pair.robot).instruction
@@ -250,6 +252,8 @@ class Planner:
         played = couple.retimed(maps, robot.frames, demo.frames)
         pointing = self._points(pair.robot, robot.version)
         states = _drawn(pointing[2], self._meant(robot, played), config, rng)
+        if not len(states):
+            return None
         targets = couple.target_frames(played, states, config.couple)
         now = robot.frames[states]
         state, action = self._played(robot)
@@ -277,21 +281,24 @@ class Planner:
     def _meant(self, robot: Take, played: Correspondence) -> Bool[np.ndarray, " M"]:
         """Frames of a take whose chunk holds nothing that the robot was led to rather than meant."""
         events, length = self.robot.events(robot.episode), self.robot.episode(robot.episode).length
-        led = np.zeros(length, bool)
-        for event in sorted(events, key=lambda event: event.frame):
+        depth, again = np.zeros(length + 1), 0
+        for event in events:
             if event.name in (ASTRAY, BACK):
-                led[event.frame :] = event.name == ASTRAY
+                depth[event.frame] += 1 if event.name == ASTRAY else -1
             elif event.name == AGAIN:  # what had to be done again is no example
-                led[: event.frame] = True
+                again = max(again, event.frame)
+        led = (np.cumsum(depth)[:-1] > 0) | (np.arange(length) < again)
         if not led.any():
             return np.ones(len(robot), bool)
         astray = np.flatnonzero(led)
         states = np.arange(len(robot))
         targets = couple.target_frames(played, states, self.config.couple)
+        # Rounded targets may begin before the state.
+        begins = robot.frames[np.minimum(states, np.floor(targets.actions.min(axis=1)).astype(np.int64))]
         ends = robot.frames[
             np.maximum(np.ceil(targets.actions[:, -1]).astype(np.int64), targets.frames[:, -1])
         ]
-        return np.searchsorted(astray, robot.frames[states]) == np.searchsorted(astray, ends, side="right")
+        return np.searchsorted(astray, begins) == np.searchsorted(astray, ends, side="right")
 
     def _check_lengths(self, pair: Pair, maps: Correspondence) -> None:
         found = len(maps.robot_to_demo), len(maps.demo_to_robot)

@@ -35,6 +35,10 @@ class ExecutionConfig:
     def __post_init__(self) -> None:
         if not (0 <= self.stir < math.inf) or (self.stir and self.lead):
             raise BadInput(f"stir is 0 or more metres, and with it there is no lead; got {self}")
+        if self.stir and self.execute is None:
+            raise BadInput(
+                "all steps of a chunk are executed: stir means something only with fewer (execute)"
+            )
         if self.lead < 0 or (self.execute is not None and not self.lead < self.execute):
             raise BadInput(f"execute at least one step before the next cycle begins, got {self}")
 
@@ -47,17 +51,23 @@ class ExecutionConfig:
             )
         return execute
 
-    def steps_of(self, chunk: ActionChunk) -> int:
-        """Steps executed of a chunk: more than asked for where those would stir nothing."""
+    def steps_of(self, chunk: ActionChunk, state: Float32[np.ndarray, " a"]) -> int:
+        """Steps executed of a chunk decided in a state: more than asked for where those would stir nothing.
+
+        Hands are compared with where they are; jaws with what they are told first, since what holds something is told
+        to close all the while.
+        """
         execute, actions = self.steps(len(chunk)), np.asarray(chunk.actions)
         if not self.stir:
             return execute
-        parts = [place for part, place in chunk.embodiment.slices() if part.kind in ("position", "gripper")]
-        if not parts:
-            raise BadInput(
-                f"{chunk.embodiment.name!r} has no hand whose way can be told in metres: leave stir out"
-            )
-        moved = np.max([np.linalg.norm(actions[:, p] - actions[:1, p], axis=1) for p in parts], axis=0)
+        kinds = {part.kind for part in chunk.embodiment.parts}
+        if "position" not in kinds or "joint" in kinds:
+            raise BadInput(f"the way of {chunk.embodiment.name!r} is not told in metres: leave stir out")
+        moved = np.zeros(len(actions))
+        for part, place in chunk.embodiment.slices():
+            if part.kind in ("position", "gripper"):
+                begin = state[place] if part.kind == "position" else actions[0, place]
+                moved = np.maximum(moved, np.linalg.norm(actions[:, place] - begin, axis=1))
         stirred = np.flatnonzero(moved[execute - 1 :] >= self.stir)
         return execute + int(stirred[0]) if len(stirred) else len(actions)
 
@@ -75,6 +85,8 @@ class Pilot:
         self._thread = ThreadPoolExecutor(1, "hostbot-policy")
         self._next: Future[ActionChunk] | None = None
         self._since = 0
+        self._from: Float32[np.ndarray, " a"] = np.zeros(0, np.float32)
+        """The state that was last looked at."""
         self.chunk: ActionChunk | None = None
         self._index = 0
         self.num_waits = 0
@@ -82,12 +94,12 @@ class Pilot:
     def act(self, observe: Callable[[], Observation]) -> Float32[np.ndarray, " a"]:
         """The action for this control step; ``observe`` is called only when a cycle begins."""
         if self.chunk is None:
-            self._enter(self._thread.submit(self._decide, observe()).result(), 0)
-        execute, lead = self._config.steps_of(self._present), self._config.lead
+            self._enter(self._ask(observe).result(), 0)
+        execute, lead = self._config.steps_of(self._present, self._from), self._config.lead
         if self._next is not None and self._index >= execute and self._next.done():
             self._enter(self._next.result(), self._since)
         if self._next is None and self._index >= execute - lead:
-            self._next, self._since = self._thread.submit(self._decide, observe()), 0
+            self._next, self._since = self._ask(observe), 0
             if lead == 0:
                 self._enter(self._next.result(), 0)
         chunk = self._present
@@ -97,6 +109,11 @@ class Pilot:
         self._index += 1
         self._since += 1
         return np.asarray(action)
+
+    def _ask(self, observe: Callable[[], Observation]) -> Future[ActionChunk]:
+        seen = observe()
+        self._from = np.asarray(seen.state)
+        return self._thread.submit(self._decide, seen)
 
     @property
     def _present(self) -> ActionChunk:

@@ -129,6 +129,11 @@ class Policy:
         """sha256 of all weights; no call changes it."""
         return weights_hash(self.model)
 
+    def changes(self) -> str:
+        """How it decides where that is not as usual; empty where it is."""
+        reach = self.window_config.reach
+        return ", ".join(filter(None, [self.cascade.changes(), "" if reach is None else f"reach {reach}"]))
+
     # A cycle ------------------------------------------------------------------------------------------
 
     def step(self, session: Session, observation: Observation, *, frames: bool = False) -> Decision:
@@ -214,11 +219,13 @@ class Policy:
         if window is None or reach is None or session.num_cycles == 0:
             return -math.inf, math.inf
         least, most = (0, self.horizon) if observation.executed is None else (observation.executed,) * 2
-        low, high = (
-            2 * (window.frame - window.start + steps) / self.grid.length - 1
-            for steps in (least - reach, most + reach)
-        )
-        return low, high
+        last = window.num_frames - 1
+        low, high = (min(window.frame + steps, last) for steps in (least, most))
+        return self._place(window, low - reach), self._place(window, high + reach)
+
+    def _place(self, window: Window, frame: int) -> float:
+        """A frame as the model tells it: -1 and 1 are the window's ends."""
+        return 2 * (frame - window.start) / self.grid.length - 1
 
     def _decide(self, session: Session, observation: Observation, row: Row, out: CascadeOutput) -> Decision:
         p, confidence = (float(out.p[0]) + 1) / 2, float(out.confidence[0])

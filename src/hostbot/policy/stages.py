@@ -164,14 +164,15 @@ def believed(
     """One place from several samples: the median of those that can be expected, if they are a quarter at least.
 
     Otherwise something went wrong and it is the median of what lies behind; or all are ahead, and it is the least of
-    them, but no further than can be expected. Without bounds it is the median of all.
+    them, but no further than can be expected. Without bounds it is the median of all; not a number if one is none.
     """
     expected = (samples >= low[:, None]) & (samples <= high[:, None])
     within = samples.masked_fill(~expected, torch.nan).nanmedian(dim=1).values
     behind = samples.masked_fill(samples >= low[:, None], torch.nan).nanmedian(dim=1).values
     ahead = torch.minimum(samples.min(dim=1).values, high)
     enough = 4 * expected.sum(dim=1) >= samples.shape[1]
-    return torch.where(enough, within, torch.where(behind.isnan(), ahead, behind))
+    place = torch.where(enough, within, torch.where(behind.isnan(), ahead, behind))
+    return place.masked_fill(samples.isnan().any(dim=1), torch.nan)
 
 
 def _discard(_: Tensor) -> None:

@@ -21,7 +21,7 @@ from hostbot.types import AGAIN, ASTRAY, BACK, PASSING, Event
 
 _LED = ("approach", "contact", "carry", "lower")
 """Ways on which hands may be led astray."""
-_LED_FRAMES, _LED_APART = (4, 7), (8, 36)
+_LED_FRAMES, _LED_APART = (4, 7), (16, 40)
 """For how many frames that is, and how long they then find their way undisturbed."""
 _LED_TURN = 10.0
 """Radians by which they are turned, at most, for every metre."""
@@ -184,7 +184,7 @@ class Actor:
                 keys = move.keys(self)
                 takes = any(key.event == "grasp" for key in keys)
                 if takes and attempt == 0 and self.pace.vain and self.rng.random() < self.pace.vain:
-                    yield from self._grasp_in_vain(keys)
+                    yield from self._grasp_in_vain(keys, getattr(move, "item", ""))
                     keys = move.keys(self)
                 if self._misplaces(keys):
                     yield from self._put_beside(keys)
@@ -194,7 +194,7 @@ class Actor:
                 if move.achieved(self):
                     break
 
-    def _grasp_in_vain(self, keys: Sequence[Key]) -> Iterator[Float[np.ndarray, " 20"]]:
+    def _grasp_in_vain(self, keys: Sequence[Key], item: str) -> Iterator[Float[np.ndarray, " 20"]]:
         """Come for something, close the jaws beside it, perhaps go on without it: what follows is how to try again."""
         upto = next((n for n, key in enumerate(keys) if key.event == "contact"), None)
         if upto is None:
@@ -210,9 +210,8 @@ class Actor:
         opened = dict(self._openings)
         self._openings |= dict.fromkeys(ends, 0.0)
         yield from self._stay(_VAIN_SECONDS)
-        if any(
-            self.world.in_hand(name) for name in self.world.shapes
-        ):  # it may be held: nobody is to learn to let go
+        # Something that is touched may be held, and nobody is to learn to let go of it.
+        if any((item, f"hand:{limb}") in self.world.contacts for limb in ends):
             self._openings = opened
             yield from self._stay(_VAIN_SECONDS)
         elif self.rng.random() < 0.5:
@@ -220,6 +219,7 @@ class Actor:
             away[2] = self.rng.uniform(*_VAIN_UP)
             yield from self._approach(_moved(self._command, away, ends), 1.0, 0.02)
         self._note(BACK)
+        self._led_next = self.frame + int(self.rng.integers(*_LED_APART))
 
     def _misplaces(self, keys: Sequence[Key]) -> bool:
         """Once in a while, and once only: something is carried, and let go where it stands."""
@@ -249,6 +249,7 @@ class Actor:
             else:
                 yield from self._follow(key)
         self._note(BACK)
+        self._led_next = self.frame + int(self.rng.integers(*_LED_APART))
 
     def _go_home(self) -> Iterator[Float[np.ndarray, " 20"]]:
         if self.task.success.holds(self.world) and any(self.world.in_hand(t.name) for t in self.task.things):

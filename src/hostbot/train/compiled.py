@@ -102,6 +102,7 @@ def checked_difference(
     try:
         exact = gradients(stage, replace(config, precision="float32"), world, step)
     except torch.OutOfMemoryError:  # what cannot be told apart is not excused
+        stage.module.zero_grad(set_to_none=True)
         return off
     finally:
         model.joint_layer = layer
@@ -126,7 +127,9 @@ def difference(
         else:
             apart = float((a.double() - b.double()).norm())
             if exact is not None and name in exact:
-                apart = max(0.0, apart - _ROUNDING * float((b.double() - exact[name].double()).norm()))
+                true = exact[name].double()
+                rounding = _ROUNDING * float((b.double() - true).norm())
+                apart = max(0.0, apart - rounding, float((a.double() - true).norm()) - rounding)
         share = apart / max(norms.get(name, 0.0), floor)
         worst = max(worst, share if share == share else float("inf"))
     return worst
