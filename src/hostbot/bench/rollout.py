@@ -206,11 +206,13 @@ class Rollout:
         With a lead of d it looks d steps before a chunk's steps are over. These are then carried out while it thinks,
         and the new chunk is entered d steps in, since it was decided for the moment of looking.
         """
-        execution = self.config.execution
+        execution, lead = self.config.execution, self.config.execution.lead
+        if 2 * lead > execution.steps(len(chunk)):
+            raise BadInput(
+                f"a lead of {lead} is more than half of the {execution.steps(len(chunk))} steps executed of a chunk"
+            )
         assert row.seen is not None
-        execute, lead = execution.steps_of(chunk, row.seen.state), execution.lead
-        if 2 * lead > execute:
-            raise BadInput(f"a lead of {lead} is more than half of the {execute} steps executed of a chunk")
+        execute = execution.steps_of(chunk, row.seen.state)
         if self.config.driver == "expert":
             assert row.expert is not None
             return row.expert.actions[
