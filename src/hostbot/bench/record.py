@@ -183,19 +183,21 @@ def _episode(
 
 
 def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[Note | str]) -> None:
-    """One worker: all episodes of one part, from where the part stands; told to end it keeps what it has."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """One worker: all episodes of one part, from where the part stands.
+
+    Told to end it finishes the episode it is at and keeps what it has: an exception that may come anywhere could come
+    while it writes.
+    """
+    told: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: told.append(number))
     try:
         with _writer(Path(root) / f"part-{part:02d}", body, config) as writer:
-            try:
-                for name, seed in jobs(config, part)[writer.num_episodes :]:
-                    notes.put(_record_one(writer, part, body, name, seed, config))
-            except KeyboardInterrupt:
-                for number in (signal.SIGINT, signal.SIGTERM):  # told once is enough
-                    signal.signal(number, signal.SIG_IGN)
-                notes.cancel_join_thread()  # nobody may be listening any more
-    except KeyboardInterrupt:
-        return
+            for name, seed in jobs(config, part)[writer.num_episodes :]:
+                if told:
+                    notes.cancel_join_thread()  # nobody may be listening any more
+                    break
+                notes.put(_record_one(writer, part, body, name, seed, config))
     except BaseException:
         notes.put(traceback.format_exc())
 
