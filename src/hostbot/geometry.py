@@ -196,9 +196,8 @@ def between(
             out[..., place] = nearest[..., place]
         elif is_rotation(part):
             turns = part_to_matrix(part, vectors[:, place])
-            mixed = (share[..., 0] > 0) & (
-                (turns[low] * turns[high]).sum((-2, -1)) > 1
-            )  # 1 + 2 cos of the angle
+            traces = (turns[low] * turns[high]).sum((-2, -1))  # 1 + 2 cos of the angle
+            mixed = (share[..., 0] > 0) & (traces > 1)
             columns, part_of = matrix_to_rot6d(turns), share[mixed]
             turned = rot6d_to_matrix((1 - part_of) * columns[low[mixed]] + part_of * columns[high[mixed]])
             out[..., place] = nearest[..., place]

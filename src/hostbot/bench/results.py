@@ -52,9 +52,8 @@ class RolloutConfig:
     def same(self) -> dict[str, Any]:
         """What decides the results."""
         plain = to_dict(self)
-        if (
-            not self.execution.stir
-        ):  # evaluations that were begun before there was such a thing can be gone on with
+        # Evaluations that were begun before there was such a thing can be gone on with.
+        if not self.execution.stir:
             del plain["execution"]["stir"]
         return {name: value for name, value in plain.items() if name not in ("workers", "in_flight")}
 

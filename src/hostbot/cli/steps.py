@@ -46,12 +46,10 @@ def told_to_end() -> Iterator[None]:
 
 def _stop_all(leader: subprocess.Popen[bytes]) -> None:
     """End a group of processes as Ctrl-C would, by which recordings keep what they have; then less kindly."""
-    deaf = (
-        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    )  # behind a script's &; so are those that it started
-    for number in (
-        (signal.SIGTERM, signal.SIGKILL) if deaf else (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-    ):
+    # Behind a script's & nobody hears SIGINT, nor do those that were started from there.
+    deaf = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ways = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+    for number in ways[1:] if deaf else ways:
         with suppress(ProcessLookupError):
             os.killpg(leader.pid, number)
         with suppress(subprocess.TimeoutExpired):

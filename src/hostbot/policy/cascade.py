@@ -131,9 +131,12 @@ class Cascade:
         grid.check(observation, 1, "observation")
         buffers.observation.copy_(observation)
         buffers.proprio.copy_(proprio)
-        low, high = (-torch.inf, torch.inf) if expected is None else expected
-        buffers.p_low.copy_(torch.as_tensor(low))
-        buffers.p_high.copy_(torch.as_tensor(high))
+        if expected is None:  # filled where they lie: copying would wait for the device
+            buffers.p_low.fill_(-torch.inf)
+            buffers.p_high.fill_(torch.inf)
+        else:
+            buffers.p_low.copy_(expected[0])
+            buffers.p_high.copy_(expected[1])
         buffers.noise_p.copy_(noise.p)
         buffers.noise_o.copy_(self.config.noise_o * patchify(noise.o, grid.patch))
         buffers.noise_a.copy_(self.config.noise_a * noise.a)
