@@ -42,13 +42,13 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (24, 40, 48)
+    robot: tuple[int, int, int] = (24, 48, 56)
     """Robot episodes a task, in each piece that acts: the first one's are soon there, so that the GPU need not wait."""
-    human: tuple[int, int, int] = (12, 16, 20)
+    human: tuple[int, int, int] = (12, 12, 12)
     variants: int = 12
-    acted: tuple[int, int, int] = (1500, 2000, 2500)
+    acted: tuple[int, int, int] = (1500, 2000, 2000)
     """Drills of each of those pieces that are executed whole, by either body."""
-    states: int = 6
+    states: int = 8
     """States that are learned from of an episode beside a video, drawn for each of its videos."""
     judged: int = 8
     """States of an episode that a piece is judged by."""
@@ -86,6 +86,8 @@ class Recipe:
     point: float = 0.5
     drilled: float = 0.3
     """Share of samples of acting that are of drills."""
+    shift: int = 2
+    """Latents by which pictures are moved at most in acting: half a token, so that things are seen anywhere in one."""
     validate_every: int = 500
     trials: int = 20
     execute: int = 8
@@ -263,7 +265,7 @@ class Maker:
             self.record_shown()
             return {}
         self.fuse(self.held_out())
-        self.record_shown()
+        self.record_shown(encode=True)
         stores = self.stores()
         self.steps.end("fuse")
         return stores
@@ -277,8 +279,8 @@ class Maker:
         elif self.piece in ACTING:
             self.record("record-held-out", "held-out", 1, "both", seed, *self.tasks())
 
-    def record_shown(self) -> None:
-        """What the piece learns from, as it is recorded."""
+    def record_shown(self, encode: bool = False) -> None:
+        """What the piece learns from, as it is recorded; what is there may be encoded beside the rest."""
         recipe, seed = self.recipe, self.first_seed
         if self.piece == "match":
             self.record("record-human", "drills", recipe.shown, "human", seed, *_DRILLS)
@@ -287,25 +289,29 @@ class Maker:
             place = ACTING.index(self.piece)
             self.record("record-human", "tasks", recipe.human[place], "human", seed, *self.tasks())
             self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *self.tasks())
+            if encode:
+                self.begin_store("tasks", *self.acting())
             self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills")
 
     def held_out(self) -> Path:
         """Samples the piece is judged by."""
         if self.piece == "match":
-            return self.store("held-out", demos=1, states=1, decisive=1.0)
-        return self.store("held-out", demos=1, states=self.recipe.judged, decisive=0.5)
+            return self.store("held-out", 1, 1, 1.0)
+        return self.store("held-out", 1, self.recipe.judged, 0.5)
+
+    def acting(self) -> tuple[int, int, float, int, bool]:
+        """How executions are made into samples: videos and states of each, decision points, versions, the mirror."""
+        recipe = self.recipe
+        return recipe.demos, recipe.states, recipe.decisive, recipe.demo_takes, True
 
     def stores(self) -> dict[Path, float]:
         """Samples the piece learns from, and their shares; in acting those of earlier pieces, too, where they are."""
         recipe = self.recipe
         if self.piece == "match":
-            return {self.store("drills", demos=1, states=1, decisive=1.0, mirror=True): 1.0}
-        mine = [
-            self.store(
-                folder, recipe.demos, recipe.states, recipe.decisive, takes=recipe.demo_takes, mirror=True
-            )
-            for folder in ("tasks", "acted")
-        ]
+            return {self.store("drills", 1, 1, 1.0, mirror=True): 1.0}
+        for folder in ("tasks", "acted"):
+            self.begin_store(folder, *self.acting())
+        mine = [self.store(folder, *self.acting()) for folder in ("tasks", "acted")]
         found: dict[Piece, list[Path]] = {self.piece: mine}
         for piece in ACTING[: ACTING.index(self.piece)]:
             tasks, acted = self.made(piece, "tasks"), self.made(piece, "acted")
@@ -345,21 +351,29 @@ class Maker:
             os.replace(aside, made)
         return made
 
-    def store(
+    def begin_store(
         self, folder: str, demos: int, states: int, decisive: float, takes: int = 1, mirror: bool = False
-    ) -> Path:
-        """Couple and encode what was recorded, which takes room and is then removed."""
+    ) -> None:
+        """Couple and encode what was recorded, beside whatever comes next."""
         data = self.data / folder
         self.steps.do(
             f"pairs-{folder}", "data", "pairs", data / "robot", "--human", data / "human", "--out",
             data / "split.json", "--validation", 0, "--overwrite",
         )  # fmt: skip
-        self.steps.do(
+        self.steps.begin(
             f"samples-{folder}", "train", "samples", "--robot", data / "robot", "--human", data / "human", "--split",
             data / "split.json", "--vae", self.seen_with(), "--statistics", self.statistics(), "--cameras", "bench",
             "--labels", "events", "--body", "human", "--demos", demos, "--demo-takes", takes, "--states", states,
             "--decisive", decisive, "--workers", self.workers, "--out", data / "samples", *(["--mirror"] * mirror),
         )  # fmt: skip
+
+    def store(
+        self, folder: str, demos: int, states: int, decisive: float, takes: int = 1, mirror: bool = False
+    ) -> Path:
+        """Samples of what was recorded, which takes room and is then removed."""
+        self.begin_store(folder, demos, states, decisive, takes, mirror)
+        self.steps.end(f"samples-{folder}")
+        data = self.data / folder
         for body in ("robot", "human"):
             shutil.rmtree(data / body, ignore_errors=True)
         return data / "samples"
@@ -404,7 +418,7 @@ class Maker:
         drills = self.made("match", "drills")
         return [
             "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--point", recipe.point, "--demo-dropout",
-            0.1, "--text-dropout", 0.5, "--decisions", recipe.decisive,
+            0.1, "--text-dropout", 0.5, "--decisions", recipe.decisive, "--shift", recipe.shift,
             *(["--drills", drills, "--drill-share", recipe.drill_share] if drills else []),
         ]  # fmt: skip
 
@@ -424,7 +438,7 @@ class Maker:
         return [
             "--samples", *stores, "--weights", *shares, "--vae", self.seen_with(), "--batch", recipe.batch,
             "--shared", recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--patch",
-            recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs",
+            recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs", "--run-ahead",
         ]  # fmt: skip
 
     def learn(self, stores: Mapping[Path, float]) -> None:

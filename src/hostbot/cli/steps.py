@@ -107,8 +107,8 @@ class Steps:
             self.finish(self.start(name, *words))
 
     def begin(self, name: str, *words: object) -> None:
-        """A command that runs beside the next ones, until :meth:`end`."""
-        if name not in self.commands:
+        """A command that runs beside the next ones, until :meth:`end`; one that runs already is left alone."""
+        if name not in self.commands and name not in self._beside:
             self._beside[name] = self.start(name, *words)
 
     def end(self, name: str) -> None:

@@ -188,6 +188,8 @@ class Policy(Stored):
     """Stores of sketched drills from which pointing alone is learned, so that it is not forgotten."""
     drill_share: float = 0.25
     """Share of steps that are drills, where there are any."""
+    shift: int = 0
+    """Latents by which pictures are moved at most, across and down: a scene is then not always seen alike."""
 
     def run(self) -> None:
         """Train and export."""
@@ -195,6 +197,7 @@ class Policy(Stored):
             "demo_dropout": self.demo_dropout,
             "text_dropout": self.text_dropout,
             "one_view": self.one_view,
+            "shift": self.shift,
         }
         if self.decisions is not None:
             draw["decisions"] = self.decisions
