@@ -142,6 +142,38 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
     assert not list(tmp_path.glob("pieces/*/data"))
 
 
+def test_tasks_are_encoded_while_drills_are_still_recorded(commands, tmp_path):
+    made = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0
+    of_act = [" ".join(words) for words in made.told if "pieces/act/data" in " ".join(words)]
+    order = [
+        next(n for n, words in enumerate(of_act) if words.startswith(verb) and f"data/{folder}" in words)
+        for verb, folder in (
+            ("sim record", "tasks"),
+            ("train samples", "tasks"),
+            ("sim record", "acted"),
+            ("train samples", "acted"),
+        )
+    ]
+    assert order == sorted(order)
+    assert sum(words.startswith("train samples") and "data/tasks" in words for words in of_act) == 1
+    learned = [words for words in made.told if words[:2] == ["train", "policy"]][-1]
+    assert learned[learned.index("--shift") + 1] == str(Recipe().shift)
+
+
+def test_a_command_that_runs_is_not_begun_again_and_is_waited_for(commands, tmp_path):
+    made = commands()
+    steps = Steps(folder=tmp_path, minutes=1.0)
+    for _ in range(2):
+        steps.begin("one", "sim", "record")
+    assert len(made.told) == 1
+    assert "one" not in steps.commands
+    steps.end("one")
+    steps.begin("one", "sim", "record")
+    assert len(made.told) == 1
+    assert "one" in steps.commands
+
+
 def test_what_is_recorded_ahead_is_what_the_piece_would_record(commands, tmp_path):
     ahead = commands()
     assert (

@@ -59,6 +59,26 @@ def test_the_observation_names_its_views():
     assert seen.instruction in env.task.instructions
 
 
+def _sides(name, seed):
+    """Where a task's things stand, across, as seen from the hand that acts."""
+    env = SimEnv(task(name), EnvConfig(views=()))
+    env.begin(seed)
+    sign = 1.0 if env.main == "left" else -1.0
+    return [sign * env.world.pose(thing.name).pos[1] for thing in env.task.things], env.main
+
+
+def test_whoever_sees_a_scene_can_tell_which_hand_acts():
+    alone = [_sides("press-red_button", seed) for seed in range(40)]
+    assert min(sides[0] for sides, _ in alone) >= 0
+    assert {main for _, main in alone} == {"left", "right"}
+    both = [_sides("place_in-red_apple-white_bowl", seed) for seed in range(60)]
+    cross = EnvConfig().layout.cross
+    other_side = [sides for sides, _ in both if sides[0] < 0]
+    assert other_side
+    assert all(max(sides) > cross for sides in other_side)  # the other hand would not get there
+    assert all(min(sides) >= -cross for sides, _ in both)
+
+
 def test_an_expert_ends_an_episode_with_reward_one():
     env = SimEnv(task(NAME), EnvConfig(views=()))
     env.reset(seed=0)

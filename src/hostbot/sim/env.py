@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from hostbot.sim.actor import Actor, Pace
 from hostbot.sim.arms import LIMBS, MAX_OPENING, RobotConfig, add_robot
-from hostbot.sim.layout import Layout
+from hostbot.sim.layout import Layout, reaches
 from hostbot.sim.meddler import Meddler, add_meddler
 from hostbot.sim.pose import Pose, Vec3, rotate
 from hostbot.sim.predicates import Undisturbed
@@ -85,8 +85,23 @@ def robot_world(task: Task, seed: int, config: EnvConfig) -> tuple[World, str]:
         body = Robot(model, config.robot, 1 / config.rate_hz)
         world = World(model, body, shapes, config.rate_hz, dict(task.joints))
         if not task.success.holds(world):
-            return world, main
+            return world, _handier(task, world, config.layout, main)
     raise BadInput(f"task {task.name!r} is already done in every scene that was tried")
+
+
+def _handier(task: Task, world: World, layout: Layout, drawn: str) -> str:
+    """The hand on whose side the first thing stands, if it can do the whole task, else the one the scene was made for.
+
+    Where both can, whoever watches must be able to tell which one will act: nothing could be learned from a coin.
+    """
+    if task.hands != 1 or task.across:
+        return drawn
+    spots = {
+        thing.name: (*world.pose(thing.name).pos[:2], world.pose(thing.name).yaw) for thing in task.scene
+    }
+    side = "left" if spots[task.things[0].name][1] > 0 else "right"
+    near = [thing.name for thing in task.things]
+    return side if reaches(side, spots, world.shapes, near, task.free, layout) else drawn
 
 
 def _elsewhere(home: Pose, stray: float, rng: np.random.Generator) -> Pose:

@@ -59,6 +59,33 @@ def place(
     raise NoRoom(f"no room on the table for {', '.join(order)}; use fewer or smaller things")
 
 
+def reaches(
+    main: str,
+    spots: Mapping[str, tuple[float, float, float]],
+    shapes: Mapping[str, Shape],
+    near: Sequence[str],
+    free: Sequence[tuple[str, float, float, float]],
+    layout: Layout,
+) -> bool:
+    """Whether an arm gets to everything it needs in a scene that was perhaps made for the other one."""
+    sign = 1.0 if main == "left" else -1.0
+    return all(spots[name][1] * sign >= -layout.cross for name in near) and all(
+        _is_reached(*_beside(spots[name], shapes[name], dx, dy), sign) for name, dx, dy, _ in free
+    )
+
+
+def _beside(spot: tuple[float, float, float], shape: Shape, dx: float, dy: float) -> tuple[float, float]:
+    """A place beside a thing; it turns with one that has a front."""
+    x, y, yaw = spot
+    if shape.yaws[1] < np.pi:
+        dx, dy = dx * np.cos(yaw) - dy * np.sin(yaw), dx * np.sin(yaw) + dy * np.cos(yaw)
+    return x + dx, y + dy
+
+
+def _is_reached(x: float, y: float, sign: float) -> bool:
+    return bool(0.15 < x < 0.46 and -0.12 < y * sign < 0.29)
+
+
 def _is_free(
     spots: Mapping[str, tuple[float, float, float]],
     shapes: Mapping[str, Shape],
@@ -68,11 +95,8 @@ def _is_free(
 ) -> bool:
     """Whether every spot to be kept free is on the table, in reach, and clear of things not in ``near``."""
     for name, dx, dy, radius in free:
-        x, y, yaw = spots[name]
-        if shapes[name].yaws[1] < np.pi:
-            dx, dy = dx * np.cos(yaw) - dy * np.sin(yaw), dx * np.sin(yaw) + dy * np.cos(yaw)
-        x, y = x + dx, y + dy
-        if not 0.15 < x < 0.46 or not -0.12 < y * sign < 0.29:
+        x, y = _beside(spots[name], shapes[name], dx, dy)
+        if not _is_reached(x, y, sign):
             return False
         for other, (ox, oy, _) in spots.items():
             ours = other == name or (other in near and radius < 0.06)

@@ -174,12 +174,9 @@ class _Hand:
 
 
 def _nearest(env: SimEnv, task: Task) -> str:
-    """The hand on whose side the task's first thing stands; in the middle the one that was to act."""
+    """The hand on whose side the task's first thing stands."""
     assert env.world is not None
-    across = float(env.world.pose(task.things[0].name).pos[1])
-    if abs(across) < env.config.layout.cross:
-        return env.main
-    return "left" if across > 0 else "right"
+    return "left" if env.world.pose(task.things[0].name).pos[1] > 0 else "right"
 
 
 def _is_loose(world: World, item: str) -> bool:
