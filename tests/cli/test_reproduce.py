@@ -121,10 +121,16 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
     pieces = (act, refine, polish)
     assert all(words[words.index("--drills") + 1] == drills for words in pieces)
     learned = [words[words.index("--samples") + 1 : words.index("--weights")] for words in pieces]
+    led = [[store for store in stores if "/led/" in store] for stores in learned]
+    assert [len(stores) for stores in led] == [0, 1, 2]
+    assert set(led[2]) > set(led[1])
+    learned = [[store for store in stores if "/led/" not in store] for stores in learned]
     assert [len(stores) for stores in learned] == [2, 4, 6]
     assert learned[1][2:] == learned[0]
     assert learned[2][2:] == learned[0] + learned[1][:2]
     shares = [float(word) for word in refine[refine.index("--weights") + 1 : refine.index("--vae")]]
+    assert sum(shares) == pytest.approx(1, abs=1e-3)
+    assert shares[4] == Recipe().led_share
     recorded = dict(zip(ACTING, Recipe().robot, strict=True))
     assert shares[0] / shares[2] == pytest.approx(recorded["refine"] / recorded["act"], rel=1e-3)
     drilled = dict(zip(ACTING, Recipe().acted, strict=True))
@@ -138,7 +144,7 @@ def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(
     (learn,) = [w for w in fresh.told if w[:2] == ["train", "policy"] and "--validation" in w]
     assert "--drills" not in learn
     assert "refine is learned without any" in capsys.readouterr().out
-    assert learn[learn.index("--samples") + 3] == "--weights"
+    assert learn[learn.index("--samples") + 4] == "--weights"
     assert not list(tmp_path.glob("pieces/*/data"))
 
 
@@ -159,6 +165,22 @@ def test_tasks_are_encoded_while_drills_are_still_recorded(commands, tmp_path):
     assert sum(words.startswith("train samples") and "data/tasks" in words for words in of_act) == 1
     learned = [words for words in made.told if words[:2] == ["train", "policy"]][-1]
     assert learned[learned.index("--shift") + 1] == str(Recipe().shift)
+
+
+def test_experts_go_on_where_the_last_policy_that_acts_has_led(commands, tmp_path, capsys):
+    made = commands()
+    pieces = ["see", "match", "act", "refine"]
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", *pieces, "--keep-data"]) == 0
+    (lead,) = [words for words in made.told if words[0] == "eval"]  # none before anything acts
+    assert lead[lead.index("--policy") + 1] == str(tmp_path / "act/policy")
+    assert lead[lead.index("--suite") + 1] == "train"
+    assert "--keep-actions" in lead
+    (record,) = [words for words in made.told if "--led" in words]
+    leads = str(tmp_path / "pieces/refine/data/leads")
+    assert record[record.index("--led") + 1] == lead[lead.index("--out") + 1] == leads
+    assert "--stray" not in record
+    seed = int(lead[lead.index("--first-seed") + 1])
+    assert 10_000 + 20_000 * PIECES.index("refine") <= seed < 10_000 + 20_000 * (PIECES.index("refine") + 1)
 
 
 def test_a_command_that_runs_is_not_begun_again_and_is_waited_for(commands, tmp_path):
@@ -417,7 +439,7 @@ def test_every_policy_is_tried(commands, tmp_path):
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "try"]) == 0
     later = commands(kind=Stores)
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "try"]) == 0
-    (tried,) = [words for words in later.told if words[0] == "eval"]
+    (tried,) = [words for words in later.told if words[0] == "eval" and "--keep-actions" not in words]
     assert tried[tried.index("--policy") + 1] == str(tmp_path / "refine/policy")
     again = commands(kind=Stores)
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "try"]) == 0

@@ -78,3 +78,17 @@ def test_of_a_step_tried_again_the_last_try_counts():
         *events(approach=25, grasp=28, lift=30, release=40),
     ]
     assert [b for _, b in shared(ROBOT, tried)] == [25, 28, 30, 40]
+
+
+def test_an_execution_that_was_taken_over_begins_where_the_other_had_done_as_much():
+    taken = events(approach=0, grasp=0, lift=0, release=20)
+    maps = correspondence(taken, HUMAN, 31, 101)
+    assert maps.robot_to_demo[0] == 60
+    assert (maps.demo_to_robot[:61] == 0).all()
+    assert maps.robot_to_demo[20] == 70
+    on_robot, on_human = progress(taken, HUMAN, 31, 101)
+    assert on_robot[0] == on_human[60] == 0
+    back = correspondence(HUMAN, taken, 101, 31)
+    assert back.demo_to_robot[0] == 60
+    both = correspondence(taken, taken, 31, 31)
+    assert (both.robot_to_demo == np.arange(31)).all()

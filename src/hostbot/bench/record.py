@@ -25,14 +25,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hostbot.bench.leads import lead_of, leads
 from hostbot.data.concat import concatenate
 from hostbot.data.reels import ReelKind, ReelWriter, is_reels, join_reels, num_recorded
 from hostbot.data.write import DatasetWriter
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
 from hostbot.sim.drills import NAME, THINGS, drill
-from hostbot.sim.env import EnvConfig
-from hostbot.sim.episode import robot_episode
+from hostbot.sim.env import EnvConfig, seeded
+from hostbot.sim.episode import led_episode, robot_episode
 from hostbot.sim.layout import NoRoom
 from hostbot.sim.sketch import human_sketch, robot_sketch
 from hostbot.sim.task import Task
@@ -44,6 +45,8 @@ STRIDE = 1_000_003
 """Between the seeds of two tries at one episode."""
 _EPISODES, _SKETCHES = (8, 200), (16, 1000)
 """How many are committed at once, and joined at once: a sketch takes less time than either."""
+_LED_LEAST = 4
+"""Steps for which a robot is led at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +74,14 @@ class RecordConfig:
     can be meant in one scene in turn."""
     raw: int = 0
     """Side of pictures that are kept as they are, without video; 0: mp4."""
+    led: str = ""
+    """Folder of an evaluation whose actions lead robots, each of them to as many places as a task has episodes."""
 
     def __post_init__(self) -> None:
+        if self.led and (self.variants or self.families or self.stray or self.sketch or self.drills):
+            raise BadInput(
+                "robots that are led are where an evaluation's were: no variants, families, straying, sketches, drills"
+            )
         if self.drills and (self.variants or self.families or self.split != "train"):
             raise BadInput("drills are no tasks: they have no split, families or variants")
         if self.raw < 0 or self.raw > self.size:
@@ -117,7 +126,13 @@ class Note:
 
 
 def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
-    """The (task, seed) of every episode of one part, all tasks early rather than task after task."""
+    """The (task, seed) of every episode of one part, all tasks early rather than task after task.
+
+    A lead's seed tells how manieth time it is used, too, by so many strides.
+    """
+    if config.led:
+        used = [(k, lead) for k in range(config.episodes_per_task) for lead in leads(Path(config.led))]
+        return [(lead.task, lead.seed + k * STRIDE) for k, lead in used][part :: config.workers]
     names = (NAME,) if config.drills else split().names(config.split, config.families)
     listed = [(name, config.first_seed + k) for k in range(config.episodes_per_task) for name in names]
     return listed[part :: config.workers]
@@ -205,6 +220,8 @@ def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[N
 def _record_one(
     writer: DatasetWriter | ReelWriter, part: int, body: Body, name: str, seed: int, config: RecordConfig
 ) -> Note:
+    if config.led:
+        return _record_led(writer, part, name, seed, config)
     # People show what robots are sketched doing, each in a room of their own.
     shared = config.in_scene_of(seed)
     scene = seed if body == "human" else shared
@@ -238,6 +255,26 @@ def _record_one(
     raise DataError(
         f"{body} failed {name} in {config.tries} scenes from seed {seed}; run hostbot sim check {name}"
     )
+
+
+def _record_led(
+    writer: DatasetWriter | ReelWriter, part: int, name: str, job: int, config: RecordConfig
+) -> Note:
+    """What the expert does where a policy's actions have led to; at last from the beginning, if it can't help there."""
+    own, (k, seed) = task(name), divmod(job, STRIDE)
+    actions = lead_of(Path(config.led), name, seed).actions()
+    rng = seeded(own, seed, f"led {k}")
+    env = EnvConfig(size=config.size, rate_hz=config.rate_hz)
+    for failures in range(config.tries):
+        last = failures == config.tries - 1
+        upto = 0 if last or len(actions) <= _LED_LEAST else int(rng.integers(_LED_LEAST, len(actions)))
+        made = led_episode(own, seed, actions[:upto], env)
+        if made is not None and made.success:
+            path = made.trajectory
+            rows = {"observation.state": path.state, "action": path.action}
+            writer.add_episode(rows, dict(path.views), [own.instructions[0]] * len(path.state), path.events)
+            return Note(part=part, task=name, seed=job, frames=len(path.state), failures=failures)
+    raise DataError(f"the expert failed {name} in the scene of seed {seed}; run hostbot sim check {name}")
 
 
 def parts_of(root: Path) -> Path:
@@ -314,6 +351,7 @@ _SINCE: dict[str, Any] = {
     "sketch": False,
     "drills": False,
     "raw": 0,
+    "led": "",
 }
 """What recordings begun before these settings were there were made with."""
 

@@ -73,6 +73,8 @@ class Row:
     pending: Float32[np.ndarray, "N D"] | None = None
     """Actions of the last chunk still to be carried out while the next is thought of."""
     chunks: list[tuple[int, ActionChunk]] = field(default_factory=list)
+    executed: list[Float32[np.ndarray, "N D"]] = field(default_factory=list)
+    """What it was told to do; the last of it perhaps not to the end."""
     result: Result | None = None
 
     @property

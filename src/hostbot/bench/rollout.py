@@ -188,6 +188,7 @@ class Rollout:
             assert row.seen is not None
             row.chunks.append((row.seen.frame, chunk))
             actions = self._next_actions(row, chunk)
+            row.executed.append(actions)
             row.seen = None
             crew.order(row.worker, Run(slot=row.slot, actions=actions))
 

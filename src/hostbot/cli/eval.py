@@ -15,7 +15,7 @@ from hostbot.types import BadInput
 
 if TYPE_CHECKING:
     from hostbot.bench.players import Player
-    from hostbot.bench.results import RolloutConfig
+    from hostbot.bench.results import Finished, RolloutConfig
     from hostbot.bench.rollout import Keep
     from hostbot.policy.policy import Policy
 
@@ -69,6 +69,8 @@ class Eval:
     """Play the human video so many times as fast."""
     first_seed: int = 6000
     """Seed of each task's first scene."""
+    keep_actions: bool = False
+    """Keep what was carried out, for `hostbot sim record --led`."""
     films: int = 4
     """Trials to film: human, robot, predicted future."""
     size: int = 96
@@ -119,6 +121,10 @@ class Eval:
             )
         if self.reach is not None and self.demo == "none":
             raise BadInput("--reach tells where in a video to look, and with --demo none there is none")
+        if self.keep_actions and (self.open_loop is not None or self.drive == "expert"):
+            raise BadInput(
+                "--keep-actions is for a robot that carries out what the policy decides: nobody does here"
+            )
         if self.stir and (self.open_loop is not None or self.drive == "expert"):
             raise BadInput("--stir is for a robot that carries out what the policy decides: nobody does here")
 
@@ -151,6 +157,8 @@ def _closed_loop(flags: Eval) -> None:
     with progress("trials", len(wanted)) as tick:
         tick(done)
         for finished in rollout.run(flags.out, _keep(flags)):
+            if flags.keep_actions:
+                _keep_executed(flags.out, finished)
             if finished.pictures:
                 _film(flags.out, finished, policy)
             tick()
@@ -281,6 +289,16 @@ def _keep(flags: Eval) -> Keep | None:
     step = max(1, len(listed) // flags.films)
     chosen = set(listed[::step][: flags.films])
     return lambda trial: trial.task in chosen and trial.seed == flags.first_seed
+
+
+def _keep_executed(folder: Path, finished: Finished) -> None:
+    import numpy as np
+
+    from hostbot.bench.leads import keep_executed
+
+    result = finished.result
+    done = np.concatenate(finished.row.executed)[: result.frames]
+    keep_executed(folder, result.task, result.seed, done)
 
 
 def _film(folder: Path, finished: Any, policy: Policy | None) -> None:

@@ -33,6 +33,8 @@ _HELD_OUT = 900_000
 """First seed of scenes that nothing is learned from."""
 _DRILLS = ("--drills", "--sketch")
 _GIVEN = "given"
+_LED_WAVE = 128
+"""Robots that are led at once."""
 _KEEP = 0.3
 """Minutes of a piece for whatever comes after learning."""
 
@@ -48,6 +50,12 @@ class Recipe:
     variants: int = 12
     acted: tuple[int, int, int] = (1500, 2000, 2000)
     """Drills of each of those pieces that are executed whole, by either body."""
+    led: int = 3
+    """Trials a training task of a policy that is there already, from which experts go on."""
+    led_times: int = 3
+    """How often each of those is used, up to other steps."""
+    led_share: float = 0.15
+    """Share of samples of acting that are from there."""
     states: int = 8
     """States that are learned from of an episode beside a video, drawn for each of its videos."""
     judged: int = 8
@@ -98,7 +106,7 @@ class Recipe:
 
 SMALL = Recipe(
     families=("press",), robot=(4, 4, 4), human=(2, 2, 2), variants=2, acted=(8, 8, 8), states=2,
-    judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, batch=8,
+    led=1, led_times=2, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, batch=8,
     validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""
@@ -291,7 +299,35 @@ class Maker:
             self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *self.tasks())
             if encode:
                 self.begin_store("tasks", *self.acting())
+                self.record_led()
             self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills")
+
+    def record_led(self) -> None:
+        """What experts do where the last policy that acts has got to by itself; nothing where there is none."""
+        recipe, leader = self.recipe, self.leader()
+        if leader is None:
+            return
+        few: list[object] = ["--families", *recipe.families] if recipe.families else []
+        self.steps.do(
+            "lead", "eval", "--policy", leader, "--suite", "train", *few, "--trials", recipe.led, "--first-seed",
+            self.first_seed, "--execute", recipe.execute, "--skip-future", "--wave", _LED_WAVE, "--films", 0,
+            "--keep-actions", "--workers", self.workers, "--out", self.data / "leads",
+        )  # fmt: skip
+        self.steps.do(
+            "record-led", "sim", "record", "--out", self.data / "led", "--led", self.data / "leads", "--embodiment",
+            "robot", "--episodes-per-task", recipe.led_times, "--raw", recipe.side, "--workers", self.workers,
+        )  # fmt: skip
+        self.steps.do(
+            "record-shown-led", "sim", "record", "--out", self.data / "led", "--embodiment", "human",
+            "--episodes-per-task", recipe.led, "--raw", recipe.side, "--first-seed", self.first_seed, "--workers",
+            self.workers, *few,
+        )  # fmt: skip
+
+    def leader(self) -> Path | None:
+        """The last policy before this piece that has learned to act."""
+        before = [*reversed(ACTING[: ACTING.index(self.piece)]), _GIVEN]
+        found = [self.run_of(piece) / "policy" for piece in before]
+        return next((policy for policy in found if policy.exists()), None)
 
     def held_out(self) -> Path:
         """Samples the piece is judged by."""
@@ -309,21 +345,24 @@ class Maker:
         recipe = self.recipe
         if self.piece == "match":
             return {self.store("drills", 1, 1, 1.0, mirror=True): 1.0}
-        for folder in ("tasks", "acted"):
+        folders = ["tasks", "acted", *(["led"] if "record-led" in self.steps.commands else [])]
+        for folder in folders:
             self.begin_store(folder, *self.acting())
-        mine = [self.store(folder, *self.acting()) for folder in ("tasks", "acted")]
-        found: dict[Piece, list[Path]] = {self.piece: mine}
+        tasks, acted, *led = [self.store(folder, *self.acting()) for folder in folders]
+        found: dict[Piece, list[Path]] = {self.piece: [tasks, acted]}
         for piece in ACTING[: ACTING.index(self.piece)]:
-            tasks, acted = self.made(piece, "tasks"), self.made(piece, "acted")
-            if tasks and acted:
-                found[piece] = [tasks, acted]
+            older = [self.made(piece, folder) for folder in ("tasks", "acted")]
+            if all(older):
+                found[piece] = [store for store in older if store]
+                led += filter(None, [self.made(piece, "led")])
         shares: dict[Path, float] = {}
         places = {piece: ACTING.index(piece) for piece in found}
         robots, drills = (sum(counts[n] for n in places.values()) for counts in (recipe.robot, recipe.acted))
         for piece, (tasks, acted) in found.items():  # all executions alike, whichever piece has recorded them
-            shares[tasks] = (1 - recipe.drilled) * recipe.robot[places[piece]] / robots
+            whole = 1 - recipe.drilled - (recipe.led_share if led else 0)
+            shares[tasks] = whole * recipe.robot[places[piece]] / robots
             shares[acted] = recipe.drilled * recipe.acted[places[piece]] / drills
-        return shares
+        return shares | {store: recipe.led_share / len(led) for store in led}
 
     def tasks(self) -> tuple[object, ...]:
         """Training tasks in many colours."""

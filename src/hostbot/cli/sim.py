@@ -172,6 +172,9 @@ class Record:
     raw: Annotated[int, arg(metavar="SIDE")] = 0
     """Keep pictures of this side as they are instead of mp4, for `hostbot train` alone: faster to write and to read,
     no LeRobot dataset, about thirty times the disk."""
+    led: Annotated[Path | None, arg(metavar="EVALUATION")] = None
+    """Robots that a policy has led somewhere in these trials (hostbot eval --keep-actions), and what the expert does
+    there; each trial is used --episodes-per-task times, up to other steps."""
     minutes: float = float("inf")
     """Stop cleanly after so many minutes; the same command goes on."""
     json: bool = False
@@ -179,6 +182,8 @@ class Record:
 
     def run(self) -> None:
         """Record and report."""
+        if self.led is not None and self.embodiment != "robot":
+            raise BadInput("only robots are led: --led goes with --embodiment robot")
         if self.sketch and self.embodiment == "human" and not self.drills:
             raise BadInput("sketches are of robots; humans are recorded whole: leave --sketch out")
         until = time.monotonic() + 60 * self.minutes
@@ -196,6 +201,7 @@ class Record:
             sketch=self.sketch,
             drills=self.drills,
             raw=self.raw,
+            led="" if self.led is None else str(self.led),
         )
         total = sum(len(jobs(config, part)) for part in range(config.workers))
         bodies: list[Literal["robot", "human"]] = (

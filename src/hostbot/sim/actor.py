@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from hostbot.sim.keys import Goal, Key, closing_yaw, resolve, tool_rotation
+from hostbot.sim.moves.base import Move
+from hostbot.sim.moves.hold import Pick
 from hostbot.sim.pose import Pose, axis_angle, rotate, towards
 from hostbot.sim.robot import pack, unpack
 from hostbot.sim.task import Task
@@ -99,6 +101,8 @@ class Actor:
         self._led: list[tuple[np.ndarray, np.ndarray]] = []
         """Steps and turns by which hands are still to be led astray."""
         self._misplaced = False
+        self._held: Mapping[str, str] | None = None
+        """What each limb holds of somebody else's work, until it is gone on with."""
         self._led_next = int(rng.integers(_LED_APART[1] - _LED_APART[0])) if pace.astray else 0
         self.frame = 0
         self.events: list[Event] = []
@@ -120,6 +124,14 @@ class Actor:
         """Begin where the hands are now, instead of in the waiting pose; one with nothing to do goes back there."""
         self._command, self._openings = unpack(vector)
         self._idle = self.limb("other") if self.task.hands == 1 else ""
+
+    def take_over(self, vector: Float[np.ndarray, " 20"], held: Mapping[str, str]) -> None:
+        """Go on with what somebody else has begun, from where the hands are and with what they hold.
+
+        Moves that have been made already are noted as of now.
+        """
+        self.stand(vector)
+        self._held = held
 
     def _tidy(self) -> None:
         """A step of the idle hand to its waiting pose."""
@@ -176,10 +188,17 @@ class Actor:
             yield self._vector()
 
     def _script(self) -> Iterator[Float[np.ndarray, " 20"]]:
+        held, self._held = self._held, None
         for move in self.task.script:
             unless = getattr(move, "unless", None)
-            if unless is not None and unless.holds(self.world):
+            needless = unless is not None and unless.holds(self.world)
+            if held is not None and (needless or self._is_made(move, held)):
+                for key in move.keys(self):
+                    self._note(key.event)
                 continue
+            if needless:
+                continue
+            held = None
             for attempt in range(self.pace.tries):
                 keys = move.keys(self)
                 takes = any(key.event == "grasp" for key in keys)
@@ -193,6 +212,12 @@ class Actor:
                     yield from self._follow(key)
                 if move.achieved(self):
                     break
+
+    def _is_made(self, move: Move, held: Mapping[str, str]) -> bool:
+        """Whether somebody else has made a move already, as far as that shows."""
+        if isinstance(move, Pick):
+            return held.get(self.limb(move.role)) == move.item
+        return getattr(move, "lasts", False) and move.achieved(self)
 
     def _grasp_in_vain(self, keys: Sequence[Key], item: str) -> Iterator[Float[np.ndarray, " 20"]]:
         """Come for something, close the jaws beside it, perhaps go on without it: what follows is how to try again."""

@@ -264,6 +264,34 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         )
         return Actor(task or self.task, self._world(), self.main, pace, rng)
 
+    def lead(self, actions: Float[np.ndarray, "N 20"]) -> Actor | None:
+        """Let somebody else act first, then the expert takes over; None where there is nothing left to do.
+
+        It goes on with the hand that holds something of the task, if one does, and time begins anew.
+        """
+        for action in actions:
+            self.advance(action)
+        world = self._world()
+        if self.success or self.task.success.holds(world):
+            return None
+        self.frame = 0
+        body = world.body
+        assert isinstance(body, Robot)
+        held = {
+            limb: thing.name
+            for limb in LIMBS
+            for thing in self.task.things
+            if (thing.name, f"hand:{limb}") in world.contacts and body.squeezes(world.data, limb)
+        }
+        if len(held) == 1 and self.task.hands == 1:
+            (self.main,) = held
+        actor = self.expert()
+        now, openings = unpack(self.state())
+        if len(actions):
+            openings = unpack(actions[-1])[1]
+        actor.take_over(pack(now, openings), held)
+        return actor
+
     def displace(self, stray: float) -> Float[np.ndarray, " 20"]:
         """Put hands somewhere else above the table before anything is done; what asks for them to stay there.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
+from hostbot.sim.actor import Actor
 from hostbot.sim.env import EnvConfig, SimEnv
 from hostbot.sim.task import Task
 from hostbot.types import BadInput, Event, Trajectory
@@ -32,6 +34,26 @@ def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray:
     actor = env.expert(stray=stray)
     if stray:
         actor.stand(env.displace(stray))
+    return _perform(env, actor, seed)
+
+
+def led_episode(
+    task: Task, seed: int, actions: Float[np.ndarray, "N 20"], config: EnvConfig | None = None
+) -> RobotEpisode | None:
+    """How the expert goes on after somebody else's actions, which are not part of it; None if nothing is left to do.
+
+    From a policy's own actions it so learns what to do where it gets to by itself.
+    """
+    env = SimEnv(task, config)
+    env.begin(seed)
+    actor = env.lead(actions)
+    if actor is None:
+        env.close()
+        return None
+    return _perform(env, actor, seed)
+
+
+def _perform(env: SimEnv, actor: Actor, seed: int) -> RobotEpisode:
     limit = int(env.config.seconds * env.config.rate_hz)
     states, actions = [], []
     done = False
@@ -54,4 +76,4 @@ def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray:
         embodiment=env.embodiment,
         events=tuple(Event(name=e.name, frame=e.frame) for e in actor.events if e.frame < len(states)),
     )
-    return RobotEpisode(task=task.name, seed=seed, trajectory=trajectory, success=env.success)
+    return RobotEpisode(task=env.task.name, seed=seed, trajectory=trajectory, success=env.success)

@@ -42,14 +42,17 @@ def knots(
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
     """Strictly increasing frames of both executions that correspond, ends included.
 
-    An execution that was begun again begins there: what came before belongs to none of the other's frames.
+    An execution that was begun again begins there: what came before belongs to none of the other's frames. One that
+    was taken over has events of what was done by then at its first frame, and begins where the other has done as much.
     """
     if min(length_a, length_b) < 2:
         raise BadInput(f"an execution needs two frames to have progress, got {length_a} and {length_b}")
     out = [(_begin(a, length_a), _begin(b, length_b))]
     for frame_a, frame_b in shared(a, b):
         inside = frame_a < length_a - 1 and frame_b < length_b - 1
-        if inside and frame_a > out[-1][0] and frame_b > out[-1][1]:
+        if inside and len(out) == 1 and (frame_a == 0) != (frame_b == 0):
+            out = [(max(out[0][0], frame_a), max(out[0][1], frame_b))]
+        elif inside and frame_a > out[-1][0] and frame_b > out[-1][1]:
             out.append((frame_a, frame_b))
     out.append((length_a - 1, length_b - 1))
     array = np.asarray(out, float)

@@ -14,6 +14,9 @@ from hostbot.sim.arms import LIMBS, MAX_OPENING, RobotConfig, home_pose
 from hostbot.sim.inverse import Inverse
 from hostbot.sim.pose import Pose, rot6d, rot_of_6d
 
+_SQUEEZE = 0.003
+"""Metres by which jaws that hold something are further open than they are told to be."""
+
 
 def pack(poses: dict[str, Pose], openings: dict[str, float]) -> Float[np.ndarray, " 20"]:
     """The bimanual vector of two tool poses and jaw openings."""
@@ -91,6 +94,11 @@ class Robot:
     def opening(self, data: mujoco.MjData, limb: str) -> float:
         """How far a pair of jaws is open, in metres."""
         return float(data.qpos[self._jaw_q[LIMBS.index(limb)]].sum())
+
+    def squeezes(self, data: mujoco.MjData, limb: str) -> bool:
+        """Whether something keeps a pair of jaws from closing."""
+        asked = data.ctrl[self._jaw_ctrl[LIMBS.index(limb)]].sum()
+        return bool(self.opening(data, limb) > asked + _SQUEEZE)
 
     def vector(self, data: mujoco.MjData) -> Float[np.ndarray, " 20"]:
         """The state, as a bimanual vector."""

@@ -20,6 +20,8 @@ class Press:
     item: str
     role: str = "main"
 
+    lasts = True  # what it achieves stays, and shows
+
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Above, down, up."""
         top, role = f"{self.item}/top", self.role
@@ -48,6 +50,8 @@ class Shove:
     role: str = "main"
     width: float = 0.045
     square: bool = False
+
+    lasts = True  # what it achieves stays, and shows
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Behind it, down, along the line, up."""
@@ -110,6 +114,11 @@ class Drag:
     joint: str = ""
     above: bool = True
 
+    @property
+    def lasts(self) -> bool:
+        """Where it is known how far a joint is to go."""
+        return bool(self.joint)
+
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Grip, pull, let go."""
         world, role = stage.world, self.role
@@ -136,6 +145,8 @@ class Turn:
     item: str
     angle: float
     role: str = "main"
+
+    lasts = True  # what it achieves stays, and shows
 
     def keys(self, stage: Stage) -> Sequence[Key]:
         """Grip, turn in two parts, let go."""

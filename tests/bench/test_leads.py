@@ -1,0 +1,134 @@
+"""What a policy did is kept, and experts go on from there."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hostbot.bench.leads import keep_executed, lead_of, leads
+from hostbot.cli import main
+from hostbot.data.sources import open_source
+from hostbot.sim.catalogue import split, task
+from hostbot.sim.env import EnvConfig
+from hostbot.sim.episode import robot_episode
+
+NAME = "press-yellow_button"
+
+
+@pytest.fixture
+def evaluation(tmp_path):
+    for seed in (20_000, 20_001):
+        path = robot_episode(task(NAME), seed, EnvConfig(views=())).trajectory
+        keep_executed(tmp_path / "trials", NAME, seed, path.action[: len(path.action) // 2])
+    return tmp_path / "trials"
+
+
+def test_what_was_carried_out_comes_back(evaluation):
+    found = leads(evaluation)
+    assert [(lead.task, lead.seed) for lead in found] == [(NAME, 20_000), (NAME, 20_001)]
+    assert found[1] == lead_of(evaluation, NAME, 20_001)
+    assert found[1].actions().shape[1] == 20
+
+
+def test_nothing_is_learned_from_novel_tasks(evaluation, tmp_path, capsys):
+    novel = split().novel[0]
+    keep_executed(evaluation, novel, 20_000, np.zeros((8, 20), np.float32))
+    words = [
+        "sim",
+        "record",
+        "--out",
+        str(tmp_path / "data"),
+        "--led",
+        str(evaluation),
+        "--embodiment",
+        "robot",
+    ]
+    assert main(words) == 2
+    assert novel in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bad", [np.zeros((4, 7)), np.full((4, 20), np.nan), np.array([{}], dtype=object)])
+def test_what_are_no_actions_is_refused(evaluation, tmp_path, capsys, bad):
+    np.save(lead_of(evaluation, NAME, 20_000).path, bad, allow_pickle=True)
+    words = [
+        "sim",
+        "record",
+        "--out",
+        str(tmp_path / "data"),
+        "--led",
+        str(evaluation),
+        "--embodiment",
+        "robot",
+    ]
+    assert main([*words, "--episodes-per-task", "1", "--raw", "64"]) != 0
+    assert "Traceback" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--embodiment", "both"], "only robots are led"),
+        (["--embodiment", "robot", "--stray", "1"], "no variants"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(evaluation, tmp_path, capsys, more, said):
+    assert main(["sim", "record", "--out", str(tmp_path / "data"), "--led", str(evaluation), *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_evaluation_without_actions_is_refused(tmp_path, capsys):
+    words = [
+        "sim",
+        "record",
+        "--out",
+        str(tmp_path / "data"),
+        "--led",
+        str(tmp_path),
+        "--embodiment",
+        "robot",
+    ]
+    assert main(words) == 2
+    assert "--keep-actions" in capsys.readouterr().err
+
+
+def test_every_trial_is_used_so_many_times_up_to_other_steps(evaluation, tmp_path):
+    words = [
+        "sim",
+        "record",
+        "--out",
+        str(tmp_path / "data"),
+        "--led",
+        str(evaluation),
+        "--embodiment",
+        "robot",
+    ]
+    assert main([*words, "--episodes-per-task", "3", "--raw", "64"]) == 0
+    robot = open_source(tmp_path / "data/robot")
+    assert len(robot) == 6
+    assert {robot.episode(i).instruction for i in range(6)} == {task(NAME).instructions[0]}
+    begins = {tuple(robot.rows(i, ["observation.state"])["observation.state"][0].round(4)) for i in range(6)}
+    assert len(begins) >= 5
+
+
+def test_an_evaluation_keeps_what_was_carried_out(tmp_path):
+    words = [
+        "eval",
+        "--policy",
+        "expert",
+        "--tasks",
+        NAME,
+        "--trials",
+        "1",
+        "--first-seed",
+        "20000",
+        "--films",
+        "0",
+    ]
+    assert main([*words, "--workers", "1", "--keep-actions", "--out", str(tmp_path)]) == 0
+    (lead,) = leads(tmp_path)
+    (trial,) = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    path = robot_episode(task(NAME), 20_000, EnvConfig(views=())).trajectory
+    actions = lead.actions()
+    assert len(actions) == trial["frames"]
+    same = min(len(actions), len(path.action))
+    assert np.allclose(actions[:same], path.action[:same])
