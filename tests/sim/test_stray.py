@@ -120,11 +120,15 @@ def goal_after(path, frame):
 
 def test_hands_are_led_off_their_way_and_come_back():
     """Centimetres beside the straight line in a few frames, which events tell; the task is done all the same."""
-    off = []
+    off, done = [], 0
     for seed in range(80, 92):
         env = SimEnv(task("stack-red_block-blue_block"), BLIND)
         env.reset(seed=seed)
-        path = path_of("stack-red_block-blue_block", seed, 1.0)
+        made = robot_episode(task("stack-red_block-blue_block"), seed, BLIND, 1.0)
+        path = made.trajectory
+        done += made.success
+        if not made.success:  # nor is it recorded
+            continue
         hand = acting(env, path.action)
         for begin, end in led_of(path):
             assert end - begin >= 4
@@ -132,6 +136,7 @@ def test_hands_are_led_off_their_way_and_come_back():
             along = (goal - start) / np.linalg.norm(goal - start)
             way = hand[end - 1] - start
             off.append(np.linalg.norm(way - (way @ along) * along))
+    assert done >= 10
     assert len(off) > 6
     assert np.median(off) > 0.01
 
@@ -174,3 +179,20 @@ def test_some_put_a_thing_down_beside_its_place_and_take_it_again():
 def test_one_that_does_not_stray_is_never_led():
     path = path_of("press-red_button", 80, 0.0)
     assert not {ASTRAY, BACK} & {event.name for event in path.events}
+
+
+def test_those_that_stray_keep_one_pace():
+    """How fast an expert goes shows in no picture: it would only be noise to whoever learns from it."""
+
+    def tops(stray):
+        found = []
+        for seed in range(30, 36):
+            path = robot_episode(task("press-red_button"), seed, BLIND, stray).trajectory
+            steps = np.linalg.norm(np.diff(path.action.reshape(-1, 2, 10)[:, :, :3], axis=0), axis=2)
+            led = {frame for begin, end in led_of(path) for frame in range(begin - 1, end + 1)}
+            kept = [n for n in range(len(steps)) if n not in led]
+            found.append(steps[kept].max())
+        return np.array(found)
+
+    assert np.ptp(tops(1.0)) < 0.002
+    assert np.ptp(tops(0.0)) > 0.004

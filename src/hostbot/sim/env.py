@@ -250,15 +250,17 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         """All views side by side."""
         return np.concatenate(list(self.pictures().values()), axis=1)
 
-    def expert(self, task: Task | None = None, stray: float = 0.0) -> Actor:
+    def expert(self, task: Task | None = None, stray: float = 0.0, steady: bool = False) -> Actor:
         """The scripted expert of this task, or of another one that the scene affords.
 
-        One that strays is led off its way now and then, by centimetres where ``stray`` is 1.
+        One that strays is led off its way now and then, by centimetres where ``stray`` is 1. A steady one always has
+        the same pace: which one it has does not show in any picture, so nobody could learn it.
         """
         rng = seeded(self.task, self._seed, "expert")
+        hurry = float(np.exp(rng.normal(0, 0.12)))
         pace = Pace(
-            speed=0.50 * float(np.exp(rng.normal(0, 0.12))),
-            wander=0.08,
+            speed=0.50 if steady else 0.50 * hurry,
+            wander=0.0 if steady else 0.08,
             astray=_ASTRAY * stray,
             vain=_VAIN * min(stray, 1.0),
         )
@@ -285,7 +287,7 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         }
         if len(held) == 1 and self.task.hands == 1:
             (self.main,) = held
-        actor = self.expert()
+        actor = self.expert(steady=True)
         now, openings = unpack(self.state())
         if len(actions):
             openings = unpack(actions[-1])[1]

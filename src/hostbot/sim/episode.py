@@ -31,7 +31,7 @@ def robot_episode(task: Task, seed: int, config: EnvConfig | None = None, stray:
     """
     env = SimEnv(task, config)
     env.begin(seed)
-    actor = env.expert(stray=stray)
+    actor = env.expert(stray=stray, steady=stray > 0)
     if stray:
         actor.stand(env.displace(stray))
     return _perform(env, actor, seed)
