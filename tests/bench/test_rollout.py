@@ -124,6 +124,21 @@ def test_doing_nothing_scores_nothing(tmp_path, films, name):
     assert {r.frames for r in results} == {80}
 
 
+def test_an_expert_may_act_up_to_an_event_of_its_own(tmp_path, films):
+    """Who holds still from there on has done what was done by then."""
+    press = SuiteConfig(tasks=("press-red_button",), trials=2, videos=1)
+    found = {}
+    for after in ("contact", "press"):
+        settings = config(suite=press, seconds=5.0, after=after)
+        _, found[after] = evaluate(tmp_path / after, scripted("hold"), settings, films=films)
+    assert [result.success for result in found["contact"]] == [False, False]
+    assert [result.success for result in found["press"]] == [True, True]
+    with pytest.raises(BadInput, match="notes no event 'grasp'; it notes approach, contact, press"):
+        evaluate(tmp_path / "none", scripted("hold"), config(suite=press, after="grasp"), films=films)
+    with pytest.raises(BadInput, match="another evaluation"):
+        evaluate(tmp_path / "press", scripted("hold"), config(suite=press, seconds=5.0), films=films)
+
+
 def test_who_follows_a_swapped_video_is_seen_to():
     """The expert of the task that was shown acts: that one gets done, and not the one that was asked for."""
     name = "stack-red_small_pot-black_pot"

@@ -38,6 +38,8 @@ class RolloutConfig:
     """A lead is played as a delay of so many steps between looking and acting."""
     driver: Literal["player", "expert"] = "player"
     """``expert``: the expert acts and the player only says where it thinks it is."""
+    after: str = ""
+    """Event up to which the expert acts; the player watches, and goes on from there."""
     size: int = 96
     """Height and width at which views are drawn, as the training data's were."""
     rate_hz: float = 16.0
@@ -55,6 +57,8 @@ class RolloutConfig:
         # Evaluations that were begun before there was such a thing can be gone on with.
         if not self.execution.stir:
             del plain["execution"]["stir"]
+        if not self.after:
+            del plain["after"]
         return {name: value for name, value in plain.items() if name not in ("workers", "in_flight")}
 
 

@@ -151,7 +151,7 @@ class Rollout:
             film = self._films.get(self._film_of(row.trial))
             if film is not None:
                 row.film = film
-                expert = self.player.asks_expert or self.config.driver == "expert"
+                expert = self.player.asks_expert or self.config.driver == "expert" or bool(self.config.after)
                 crew.order(
                     row.worker,
                     Begin(
@@ -201,6 +201,17 @@ class Rollout:
         executed = row.seen.frame - row.chunks[-1][0] if row.chunks else None
         return Observation(views=views, state=row.seen.state, executed=executed)
 
+    def _handed_over(self, row: Row) -> int:
+        """The frame from which the player acts, where the expert acts first."""
+        assert row.expert is not None
+        frames = {event.name: event.frame for event in reversed(row.expert.events)}
+        if self.config.after not in frames:
+            raise BadInput(
+                f"the expert of {row.trial.task} notes no event {self.config.after!r}; it notes "
+                f"{', '.join(sorted(frames, key=lambda name: frames[name]))}"
+            )
+        return frames[self.config.after]
+
     def _next_actions(self, row: Row, chunk: ActionChunk) -> Float32[np.ndarray, "N D"]:
         """What is carried out until the robot looks again.
 
@@ -219,6 +230,9 @@ class Rollout:
             return row.expert.actions[
                 np.minimum(row.seen.frame + np.arange(execute), len(row.expert.actions) - 1)
             ]
+        if self.config.after and row.seen.frame < (until := self._handed_over(row)):
+            assert row.expert is not None
+            return row.expert.actions[row.seen.frame : min(row.seen.frame + execute, until)]
         before = chunk.actions[:lead] if row.pending is None else row.pending
         row.pending = chunk.actions[execute - lead : execute]
         return np.concatenate([before, chunk.actions[lead : execute - lead]])

@@ -53,6 +53,8 @@ class Eval:
     """Change the robot's scene; hostbot sim play --help."""
     drive: Literal["policy", "expert"] = "policy"
     """expert: the expert acts and the policy only says where in the video it is, to measure localisation."""
+    after: Annotated[str, arg(metavar="EVENT")] = ""
+    """The expert acts up to this event (contact, grasp, carry …) and the policy goes on: so it shows where it fails."""
     execute: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps of each chunk that are executed; all of them as in the paper."""
     skip_future: bool = False
@@ -121,6 +123,8 @@ class Eval:
             )
         if self.reach is not None and self.demo == "none":
             raise BadInput("--reach tells where in a video to look, and with --demo none there is none")
+        if self.after and (self.open_loop is not None or self.drive == "expert" or self.lead):
+            raise BadInput("--after is for a policy that acts in the bench in the end, without --lead")
         if self.keep_actions and (self.open_loop is not None or self.drive == "expert"):
             raise BadInput(
                 "--keep-actions is for a robot that carries out what the policy decides: nobody does here"
@@ -215,6 +219,7 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
         wave=wave,
         execution=ExecutionConfig(execute=flags.execute, lead=flags.lead, stir=flags.stir),
         driver="expert" if flags.drive == "expert" else "player",
+        after=flags.after,
         pace=flags.pace,
         size=flags.size,
         workers=workers,
