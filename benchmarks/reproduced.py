@@ -60,11 +60,17 @@ def _piece(run: Path, piece: str) -> dict[str, Any]:
     made |= {
         "commit": about["commit"][:7] + ("+" if about["uncommitted_changes"] else ""),
         "date": about["date"][:10],
-        "command": " ".join(about["command"][1:]).replace(str(run.resolve()), "RUN"),
+        "command": _command(about["command"][1:]),
         "validations": validations,
         "last": lines[-1] if lines else None,
     }
     return made
+
+
+def _command(words: list[str]) -> str:
+    """What a piece was told, wherever its run lay then."""
+    where = str(Path(words[words.index("--out") + 1]).parent) if "--out" in words else "RUN"
+    return " ".join(words).replace(where, "RUN")
 
 
 def _validation(row: dict[str, Any]) -> dict[str, Any]:
@@ -91,6 +97,7 @@ def _evaluation(folder: Path) -> dict[str, Any]:
         "player": evaluation["player"],
         "suite": config["suite"],
         "execution": config["execution"],
+        "after": config.get("after", ""),
         "tasks_above_zero": sum(task["successes"] > 0 for task in report["tasks"]),
         "tasks": len(report["tasks"]),
         **{key: whole[key] for key in ("trials", "successes", "touched", "right_first")},

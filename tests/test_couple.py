@@ -118,6 +118,30 @@ def test_where_the_demonstrator_waits_long_targets_between_frames_wait_too():
     assert found[1][-1] == 36
 
 
+@given(maps=pairs(), haste=st.floats(0.05, 1), between=st.booleans(), data=st.data())
+def test_in_haste_nobody_is_waited_for(maps, haste, between, data):
+    last = len(maps.robot_to_demo) - 1
+    states = np.array(data.draw(st.lists(st.integers(0, last), min_size=1, max_size=5)))
+    config = replace(CONFIG, between=between)
+    found = couple.target_frames(maps, states, replace(config, haste=haste))
+    coupled = couple.target_frames(maps, states, config)
+    least = np.minimum(states[:, None] + haste * np.arange(config.horizon), last)
+    assert np.allclose(found.actions, np.maximum(coupled.actions, least if between else np.rint(least)))
+    assert (found.frames >= coupled.frames).all()
+    assert (np.diff(found.actions, axis=1) >= 0).all()
+    assert found.frames.max() <= last
+    clock = variant(replace(config, haste=haste), "progress_window")
+    assert (
+        couple.target_frames(maps, states, clock).actions
+        == couple.target_frames(maps, states, variant(config, "progress_window")).actions
+    ).all()
+
+
+def test_haste_is_a_share():
+    with pytest.raises(BadInput, match="haste is a share"):
+        replace(CONFIG, haste=1.5)
+
+
 def test_targets_between_frames_begin_where_the_label_says():
     maps = maps_of(np.minimum(np.arange(40) + 10, 39), np.arange(40))  # maps that do not agree
     rounded = couple.target_frames(maps, np.array([10]), CONFIG).actions

@@ -43,6 +43,9 @@ class CoupleConfig:
     between: bool = False
     """Coupled actions may lie between two of the robot's frames; rounded to frames, those of a robot that is faster
     than the demonstrator are stairs, and at a low rate steep ones."""
+    haste: float = 0.0
+    """Least pace of coupled targets, as a share of the robot's own: a demonstrator who is slow or stops is not waited
+    for. A robot that waits sees nothing change, and may wait for ever."""
     whole: bool = False
     """The window is the whole demonstration, played at whatever speed fits it in."""
     anywhere: float = 0.2
@@ -54,6 +57,8 @@ class CoupleConfig:
                 f"the window ({self.window}) must be a multiple of {self.unit} and the horizon ({self.horizon}) of "
                 f"the stride ({self.stride})"
             )
+        if not 0 <= self.haste <= 1:
+            raise BadInput(f"haste is a share of the robot's own pace, 0 to 1, got {self.haste:g}")
         if self.window < self.horizon + self.unit:
             raise BadInput(
                 f"a window of {self.window} frames is too short for a segment of {self.horizon} that starts "
@@ -112,11 +117,17 @@ def target_frames(maps: Correspondence, states: Int[np.ndarray, " B"], config: C
         raise BadInput(f"states must be in 0..{last}, got {states.min()}..{states.max()}")
     steps = np.arange(config.horizon)
     seen = np.arange(config.stride, config.horizon + 1, config.stride)
-    after = _between_after if config.between and config.targets == "coupled" else _frames_after
-    return TargetFrames(
-        actions=after(maps, states, steps, config).astype(np.float64),
-        frames=np.rint(after(maps, states, seen, config)).astype(np.int64),
-    )
+    coupled = config.targets == "coupled"
+    between = config.between and coupled
+
+    def after(count: Int64[np.ndarray, " S"]) -> Float64[np.ndarray, "B S"]:
+        found = (_between_after if between else _frames_after)(maps, states, count, config).astype(np.float64)
+        if coupled and config.haste:
+            least = np.minimum(states[:, None] + config.haste * count, last)
+            found = np.maximum(found, least if between else np.rint(least))
+        return found
+
+    return TargetFrames(actions=after(steps), frames=np.rint(after(seen)).astype(np.int64))
 
 
 def _frames_after(

@@ -39,6 +39,8 @@ class DataConfig:
     relative_actions: bool = True
     between_frames: bool = False
     """Coupled actions may lie between two of the robot's frames."""
+    haste: float = 0.0
+    """Least pace of coupled actions, as a share of the robot's own."""
     clean: CleanConfig = field(default_factory=CleanConfig)
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     speed: SpeedConfig = field(default_factory=SpeedConfig)
@@ -83,7 +85,7 @@ def tiny() -> Config:
     """Made for our own bench and a laptop's CPU: three 64 x 64 views at 16 Hz, chunks of one second."""
     data = DataConfig(
         embodiment=bimanual(rate_hz=16.0), image_size=(64, 64), window=64, horizon=16, video_stride=4,
-        between_frames=True,
+        between_frames=True, haste=1.0,
     )  # fmt: skip
     # Half of the time actions are learned without the future, so that they do not lean on one not yet predictable.
     model = replace(tiny_model(), flow=FlowConfig(unseen_future=0.5))
@@ -103,7 +105,11 @@ def sampling(config: Config, coupling: Variant = "full") -> SampleConfig:
     """How a preset's samples are made."""
     data = config.data
     couple = CoupleConfig(
-        window=data.window, horizon=data.horizon, stride=data.video_stride, between=data.between_frames
+        window=data.window,
+        horizon=data.horizon,
+        stride=data.video_stride,
+        between=data.between_frames,
+        haste=data.haste,
     )
     return SampleConfig(
         couple=variant(couple, coupling),

@@ -40,6 +40,8 @@ class Data:
     """Sizes, rates and augmentation."""
     variant: Literal["full", "progress_window", "clock_window", "whole_video", "release"] = "full"
     """What is coupled: all as in the paper, or one of its ablations."""
+    haste: Annotated[float | None, arg(metavar="SHARE")] = None
+    """Least pace of coupled targets, as a share of the robot's own; the preset's if not said (tiny 1, wan5b 0)."""
     text: Annotated[Path | None, arg(metavar="DIR")] = None
     """UMT5's folder (wan5b)."""
     demos: int = 2
@@ -86,6 +88,8 @@ def sample_config(data: Data) -> Any:
     from hostbot.presets import PRESETS, sampling
 
     config = sampling(PRESETS[data.preset](), data.variant)
+    if data.haste is not None:
+        config = replace(config, couple=replace(config.couple, haste=data.haste))
     return replace(
         config,
         take=replace(config.take, mirror=data.mirror),
