@@ -106,14 +106,17 @@ def test_suites_that_cannot_be():
 # Judgement --------------------------------------------------------------------------------------------
 
 
-def test_the_expert_replayed_scores_what_the_bench_says(tmp_path, films):
-    _, results = evaluate(tmp_path, Replay(), config(), films=films)
+@pytest.mark.parametrize("execute", [None, 6])
+def test_the_expert_replayed_scores_what_the_bench_says(tmp_path, films, execute):
+    settings = config(execution=ExecutionConfig(execute=execute))
+    _, results = evaluate(tmp_path, Replay(), settings, films=films)
     assert len(results) == 4
     for result in results:
         made = robot_episode(task(result.task), result.seed, EnvConfig(views=()))
         assert (result.success, result.frames) == (made.success, len(made.trajectory))
-        assert result.touched == result.meant != ""
+        assert result.touched in (result.meant, "")  # what is tapped for two frames may count as not touched
     assert all(result.success for result in results)
+    assert sum(result.touched != "" for result in results) >= 3
 
 
 @pytest.mark.parametrize("name", ["zero", "hold"])

@@ -98,9 +98,9 @@ class Replay:
     def act(self, sessions: Sequence[Any], observations: Sequence[Observation]) -> list[ActionChunk]:
         """The next steps; past its end the last action is held."""
         out = []
-        for session in sessions:
+        for session, seen in zip(sessions, observations, strict=True):
+            session["at"] += seen.executed or 0
             steps = np.minimum(session["at"] + np.arange(CHUNK), len(session["actions"]) - 1)
-            session["at"] += CHUNK
             out.append(chunk_of(session["actions"][steps]))
         return out
 

@@ -44,11 +44,11 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (24, 48, 56)
-    """Robot episodes a task, in each piece that acts: the first one's are soon there, so that the GPU need not wait."""
-    human: tuple[int, int, int] = (12, 12, 12)
+    robot: tuple[int, int, int] = (48, 48, 48)
+    """Robot episodes a task, in each piece that acts."""
+    human: tuple[int, int, int] = (16, 16, 16)
     variants: int = 12
-    acted: tuple[int, int, int] = (1500, 2000, 2000)
+    acted: tuple[int, int, int] = (2000, 2000, 2000)
     """Drills of each of those pieces that are executed whole, by either body."""
     led: int = 3
     """Trials a training task of a policy that is there already, from which experts go on."""
