@@ -54,7 +54,7 @@ class Recipe:
     """Trials a training task of a policy that is there already, from which experts go on."""
     led_times: int = 3
     """How often each of those is used, up to other steps."""
-    led_share: float = 0.15
+    led_share: float = 0.2
     """Share of samples of acting that are from there."""
     states: int = 8
     """States that are learned from of an episode beside a video, drawn for each of its videos."""
