@@ -70,7 +70,9 @@ def _piece(run: Path, piece: str) -> dict[str, Any]:
 def _command(words: list[str]) -> str:
     """What a piece was told, wherever its run lay then."""
     where = str(Path(words[words.index("--out") + 1]).parent) if "--out" in words else "RUN"
-    return " ".join(words).replace(where, "RUN")
+    return " ".join(
+        f"RUN{word[len(where) :]}" if f"{word}/".startswith(f"{where}/") else word for word in words
+    )
 
 
 def _validation(row: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hostbot.data.sources import open_source
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.env import EnvConfig
 from hostbot.sim.episode import robot_episode
+from hostbot.types import BadInput
 
 NAME = "press-yellow_button"
 
@@ -60,15 +61,18 @@ def test_what_are_no_actions_is_refused(evaluation, tmp_path, capsys, bad):
         "--embodiment",
         "robot",
     ]
-    assert main([*words, "--episodes-per-task", "1", "--raw", "64"]) != 0
-    assert "Traceback" not in capsys.readouterr().out
+    assert main([*words, "--episodes-per-task", "1", "--raw", "64"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "evaluate again" in said
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["--embodiment", "both"], "only robots are led"),
-        (["--embodiment", "robot", "--stray", "1"], "no variants"),
+        (["--embodiment", "robot", "--stray", "1"], "no split"),
+        (["--embodiment", "robot", "--first-seed", "7"], "no split"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(evaluation, tmp_path, capsys, more, said):
@@ -132,3 +136,53 @@ def test_an_evaluation_keeps_what_was_carried_out(tmp_path):
     assert len(actions) == trial["frames"]
     same = min(len(actions), len(path.action))
     assert np.allclose(actions[:same], path.action[:same])
+
+
+def test_trials_without_their_actions_are_not_gone_on_with(tmp_path, capsys):
+    words = [
+        "eval",
+        "--policy",
+        "hold",
+        "--tasks",
+        NAME,
+        "--trials",
+        "1",
+        "--first-seed",
+        "20000",
+        "--films",
+        "0",
+    ]
+    words += ["--workers", "1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert main([*words, "--keep-actions"]) == 2
+    assert "not kept" in capsys.readouterr().err
+    assert main([*words, "--keep-actions", "--perturb", "light"]) == 2
+    assert "scenes as they are" in capsys.readouterr().err
+
+
+def test_leads_of_changed_scenes_or_far_seeds_are_refused(evaluation):
+    (evaluation / "evaluation.json").write_text(json.dumps({"config": {"suite": {"perturb": "scene"}}}))
+    with pytest.raises(BadInput, match="changed scenes"):
+        leads(evaluation)
+    (evaluation / "evaluation.json").unlink()
+    keep_executed(evaluation, NAME, 1_000_100, np.zeros((8, 20), np.float32))
+    with pytest.raises(BadInput, match="below 1000003"):
+        leads(evaluation)
+
+
+def test_a_recording_is_not_gone_on_with_after_more_trials(evaluation, tmp_path, capsys):
+    words = [
+        "sim",
+        "record",
+        "--out",
+        str(tmp_path / "data"),
+        "--led",
+        str(evaluation),
+        "--embodiment",
+        "robot",
+    ]
+    words += ["--episodes-per-task", "1", "--raw", "64"]
+    assert main([*words, "--minutes", "0"]) == 0
+    keep_executed(evaluation, NAME, 20_002, lead_of(evaluation, NAME, 20_000).actions())
+    assert main(words) == 2
+    assert "other settings" in capsys.readouterr().err

@@ -183,6 +183,22 @@ def test_experts_go_on_where_the_last_policy_that_acts_has_led(commands, tmp_pat
     assert 10_000 + 20_000 * PIECES.index("refine") <= seed < 10_000 + 20_000 * (PIECES.index("refine") + 1)
 
 
+def test_what_was_led_ahead_is_gone_on_with_by_the_same_policy(commands, tmp_path):
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0
+    ahead = commands(fails=("record",))
+    prepare = ["reproduce", "--out", str(tmp_path), "--pieces", "polish", "--prepare-only"]
+    assert main(prepare) == 2
+    assert not [words for words in ahead.told if words[0] == "eval"]
+    ahead = commands(fails=("--policy",))  # the evaluation that leads is stopped
+    assert main(prepare) == 2
+    assert [words[0] for words in ahead.told][-1] == "eval"
+    later = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "polish", "--keep-data"]) == 0
+    leads = [words for words in later.told if "--keep-actions" in words]
+    assert {words[words.index("--policy") + 1] for words in leads} == {str(tmp_path / "act/policy")}
+
+
 def test_a_command_that_runs_is_not_begun_again_and_is_waited_for(commands, tmp_path):
     made = commands()
     steps = Steps(folder=tmp_path, minutes=1.0)

@@ -71,3 +71,16 @@ def test_the_hand_that_holds_something_goes_on_whichever_it_is():
         ]
         assert (moved[0] > moved[1]) == (moved[2] > moved[3])
         assert made.success
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_was_handed_over_is_not_taken_back(seed):
+    bar = task("hand_over-green_bar-blue_mat")
+    episode = robot_episode(bar, seed, BLIND).trajectory
+    carried = max(event.frame for event in episode.events if event.name == "carry")
+    made = led_episode(bar, seed, episode.action[: carried - 2], BLIND)
+    assert made.success
+    begun = [event.name for event in made.trajectory.events if event.frame == 0]
+    assert begun.count("grasp") == 2
+    assert "offer" in begun
+    assert len(made.trajectory.state) < len(episode.state) - carried + 25

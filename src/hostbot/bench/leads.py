@@ -11,9 +11,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from hostbot.config import read_json
 from hostbot.sim.catalogue import split
 from hostbot.types import BadInput, DataError
 
+RATE_HZ = 16.0
+"""Steps a second of what is recorded."""
+STRIDE = 1_000_003
+"""Between the seeds of two tries at one episode."""
 _FOLDER = "executed"
 _BETWEEN = "@"
 """Between the task and the seed in a file's name; no task has it in its own."""
@@ -31,7 +36,7 @@ class Lead:
         """Every step of it."""
         try:
             found = np.load(self.path)
-        except (ValueError, EOFError):
+        except (ValueError, EOFError, OSError):
             raise DataError(f"{self.path} holds no array: evaluate again") from None
         if found.ndim != 2 or found.shape[1] != 20 or not np.isfinite(found).all():
             raise DataError(f"{self.path} holds no actions: evaluate again")
@@ -63,6 +68,14 @@ def leads(folder: Path) -> list[Lead]:
         found.append(Lead(task=name, seed=int(seed), path=path))
     if not found:
         raise BadInput(f"{folder} holds no actions: evaluate with --keep-actions")
+    told = folder / "evaluation.json"
+    config = read_json(told)["config"] if told.exists() else {}
+    if config.get("rate_hz", RATE_HZ) != RATE_HZ or config.get("suite", {}).get("perturb", "none") != "none":
+        raise BadInput(
+            f"{folder} was evaluated at another rate or in changed scenes: its actions lead elsewhere"
+        )
+    if max(lead.seed for lead in found) >= STRIDE:
+        raise BadInput(f"seeds of scenes that robots are led in are below {STRIDE}: evaluate others")
     foreign = sorted({lead.task for lead in found} - set(split().train))
     if foreign:
         raise BadInput(

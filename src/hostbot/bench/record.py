@@ -9,6 +9,7 @@ instruction, the same for both bodies, by which pairs are found.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -25,7 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hostbot.bench.leads import lead_of, leads
+from hostbot.bench.leads import RATE_HZ, STRIDE, lead_of, leads
 from hostbot.data.concat import concatenate
 from hostbot.data.reels import ReelKind, ReelWriter, is_reels, join_reels, num_recorded
 from hostbot.data.write import DatasetWriter
@@ -41,12 +42,13 @@ from hostbot.sim.variants import exchanged, varied
 from hostbot.types import BadInput, DataError, Event, Frames, bimanual
 
 Body = Literal["robot", "human"]
-STRIDE = 1_000_003
-"""Between the seeds of two tries at one episode."""
 _EPISODES, _SKETCHES = (8, 200), (16, 1000)
 """How many are committed at once, and joined at once: a sketch takes less time than either."""
+_FIRST_SEED = 10_000
 _LED_LEAST = 4
 """Steps for which a robot is led at least."""
+_LED_TRIES = 5
+"""How often one is led in its own scene before another has to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +60,9 @@ class RecordConfig:
     """Only tasks of these families; of all if empty."""
     episodes_per_task: int = 40
     size: int = 96
-    rate_hz: float = 16.0
+    rate_hz: float = RATE_HZ
     workers: int = 1
-    first_seed: int = 10_000
+    first_seed: int = _FIRST_SEED
     """Seeds of recorded scenes start here, clear of those for checks and evaluation."""
     tries: int = 8
     variants: int = 0
@@ -78,9 +80,11 @@ class RecordConfig:
     """Folder of an evaluation whose actions lead robots, each of them to as many places as a task has episodes."""
 
     def __post_init__(self) -> None:
-        if self.led and (self.variants or self.families or self.stray or self.sketch or self.drills):
+        given = self.split != "train" or self.first_seed != _FIRST_SEED or self.families or self.variants
+        if self.led and (given or self.stray or self.sketch or self.drills):
             raise BadInput(
-                "robots that are led are where an evaluation's were: no variants, families, straying, sketches, drills"
+                "robots that are led are where an evaluation's were: no split, seed, families, variants, straying, "
+                "sketches or drills"
             )
         if self.drills and (self.variants or self.families or self.split != "train"):
             raise BadInput("drills are no tasks: they have no split, families or variants")
@@ -131,8 +135,11 @@ def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
     A lead's seed tells how manieth time it is used, too, by so many strides.
     """
     if config.led:
-        used = [(k, lead) for k in range(config.episodes_per_task) for lead in leads(Path(config.led))]
-        return [(lead.task, lead.seed + k * STRIDE) for k, lead in used][part :: config.workers]
+        found = leads(Path(config.led))
+        used = [
+            (lead.task, lead.seed + k * STRIDE) for k in range(config.episodes_per_task) for lead in found
+        ]
+        return used[part :: config.workers]
     names = (NAME,) if config.drills else split().names(config.split, config.families)
     listed = [(name, config.first_seed + k) for k in range(config.episodes_per_task) for name in names]
     return listed[part :: config.workers]
@@ -260,21 +267,23 @@ def _record_one(
 def _record_led(
     writer: DatasetWriter | ReelWriter, part: int, name: str, job: int, config: RecordConfig
 ) -> Note:
-    """What the expert does where a policy's actions have led to; at last from the beginning, if it can't help there."""
+    """What the expert does where a policy's actions have led to; at last in other scenes, if it can't help there."""
     own, (k, seed) = task(name), divmod(job, STRIDE)
     actions = lead_of(Path(config.led), name, seed).actions()
     rng = seeded(own, seed, f"led {k}")
     env = EnvConfig(size=config.size, rate_hz=config.rate_hz)
     for failures in range(config.tries):
-        last = failures == config.tries - 1
-        upto = 0 if last or len(actions) <= _LED_LEAST else int(rng.integers(_LED_LEAST, len(actions)))
-        made = led_episode(own, seed, actions[:upto], env)
+        scene = seed if failures < _LED_TRIES else seed + failures * STRIDE
+        upto = int(rng.integers(_LED_LEAST, len(actions))) if len(actions) > _LED_LEAST else 0
+        made = led_episode(own, scene, actions[: upto if scene == seed else 0], env)
         if made is not None and made.success:
             path = made.trajectory
             rows = {"observation.state": path.state, "action": path.action}
             writer.add_episode(rows, dict(path.views), [own.instructions[0]] * len(path.state), path.events)
             return Note(part=part, task=name, seed=job, frames=len(path.state), failures=failures)
-    raise DataError(f"the expert failed {name} in the scene of seed {seed}; run hostbot sim check {name}")
+    raise DataError(
+        f"the expert failed {name} in {config.tries} scenes from seed {seed}; run hostbot sim check {name}"
+    )
 
 
 def parts_of(root: Path) -> Path:
@@ -361,6 +370,9 @@ def _claim(root: Path, config: RecordConfig) -> None:
     root.mkdir(parents=True, exist_ok=True)
     path = root / "record.json"
     now: dict[str, Any] = {**asdict(config), "families": list(config.families), "sha256": split().sha256}
+    if config.led:  # all of them, and read: no worker is to find out later
+        names = [lead.path.name for lead in leads(Path(config.led)) if len(lead.actions())]
+        now["leads"] = hashlib.sha256("\n".join(names).encode()).hexdigest()
     if path.exists() and _SINCE | json.loads(path.read_text()) != now:
         raise BadInput(f"{path} was recorded with other settings; give them again, or another folder")
     path.write_text(json.dumps(now, indent=1) + "\n")

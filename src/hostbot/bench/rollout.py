@@ -23,6 +23,7 @@ from jaxtyping import Float32
 
 from hostbot.bench.crew import Crew
 from hostbot.bench.films import Film, Filmed
+from hostbot.bench.leads import keep_executed, lead_of
 from hostbot.bench.players import Player, instruction_of, shown_video
 from hostbot.bench.results import (
     TRIALS,
@@ -51,8 +52,9 @@ class Rollout:
         config: RolloutConfig,
         image_size: tuple[int, int] = (64, 64),
         films: Path | None = None,
+        keep_actions: bool = False,
     ) -> None:
-        self.player, self.config = player, config
+        self.player, self.config, self._keep_actions = player, config, keep_actions
         self._env = EnvConfig(size=config.size, seconds=config.seconds, rate_hz=config.rate_hz)
         self._image_size, self._folder = image_size, films
         self._pictures = player.looks
@@ -66,6 +68,9 @@ class Rollout:
         self._pictures = self.player.looks or keep is not None
         claim(folder, self.config, self.player.identity)
         done = read_results(folder)
+        lost = [key for key in done if self._keep_actions and not lead_of(folder, *key).path.exists()]
+        if lost:
+            raise BadInput(f"{folder} has trials whose actions were not kept: give another folder")
         # A wave with anything missing runs again as a whole: a batch is then what it was, and so are its results.
         todo = deque(
             w for w in waves(trials(self.config.suite), self.config.wave) if any(t.key not in done for t in w)
@@ -84,6 +89,9 @@ class Rollout:
         with Crew(self.config.workers, config) as crew, append_to(folder / TRIALS) as file:
             for finished in self._run(crew, todo, count, keep):
                 if finished.result.key not in done:
+                    if self._keep_actions:
+                        executed = np.concatenate(finished.row.executed)[: finished.result.frames]
+                        keep_executed(folder, *finished.result.key, executed)
                     file.write(json.dumps(asdict(finished.result)) + "\n")
                     file.flush()
                     yield finished

@@ -15,7 +15,7 @@ from hostbot.types import BadInput
 
 if TYPE_CHECKING:
     from hostbot.bench.players import Player
-    from hostbot.bench.results import Finished, RolloutConfig
+    from hostbot.bench.results import RolloutConfig
     from hostbot.bench.rollout import Keep
     from hostbot.policy.policy import Policy
 
@@ -54,7 +54,8 @@ class Eval:
     drive: Literal["policy", "expert"] = "policy"
     """expert: the expert acts and the policy only says where in the video it is, to measure localisation."""
     after: Annotated[str, arg(metavar="EVENT")] = ""
-    """The expert acts up to this event (contact, grasp, carry …) and the policy goes on: so it shows where it fails."""
+    """The expert acts up to this event (contact, grasp, carry …) and the policy goes on: so it shows where it fails.
+    For --tasks that all have it."""
     execute: Annotated[int | None, arg(metavar="STEPS")] = None
     """Steps of each chunk that are executed; all of them as in the paper."""
     skip_future: bool = False
@@ -129,6 +130,10 @@ class Eval:
             raise BadInput(
                 "--keep-actions is for a robot that carries out what the policy decides: nobody does here"
             )
+        if self.keep_actions and self.perturb != "none":
+            raise BadInput(
+                "--keep-actions is for scenes as they are: what was done in others leads nowhere there"
+            )
         if self.stir and (self.open_loop is not None or self.drive == "expert"):
             raise BadInput("--stir is for a robot that carries out what the policy decides: nobody does here")
 
@@ -155,14 +160,13 @@ def _closed_loop(flags: Eval) -> None:
         config,
         (64, 64) if policy is None else policy.spec.image_size,
         flags.videos_at,
+        keep_actions=flags.keep_actions,
     )
     begun = time.perf_counter()
     done = len(wanted & set(read_results(flags.out)))
     with progress("trials", len(wanted)) as tick:
         tick(done)
         for finished in rollout.run(flags.out, _keep(flags)):
-            if flags.keep_actions:
-                _keep_executed(flags.out, finished)
             if finished.pictures:
                 _film(flags.out, finished, policy)
             tick()
@@ -294,16 +298,6 @@ def _keep(flags: Eval) -> Keep | None:
     step = max(1, len(listed) // flags.films)
     chosen = set(listed[::step][: flags.films])
     return lambda trial: trial.task in chosen and trial.seed == flags.first_seed
-
-
-def _keep_executed(folder: Path, finished: Finished) -> None:
-    import numpy as np
-
-    from hostbot.bench.leads import keep_executed
-
-    result = finished.result
-    done = np.concatenate(finished.row.executed)[: result.frames]
-    keep_executed(folder, result.task, result.seed, done)
 
 
 def _film(folder: Path, finished: Any, policy: Policy | None) -> None:

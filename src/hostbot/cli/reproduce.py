@@ -324,10 +324,20 @@ class Maker:
         )  # fmt: skip
 
     def leader(self) -> Path | None:
-        """The last policy before this piece that has learned to act."""
+        """The last policy before this piece that has learned to act, and the same one once anything was led by it.
+
+        A piece that is prepared while another learns is led by the one before that.
+        """
+        noted = self.data / "leader.json"
+        if noted.exists():
+            return self.run_of(read_json(noted)["run"]) / "policy"
         before = [*reversed(ACTING[: ACTING.index(self.piece)]), _GIVEN]
-        found = [self.run_of(piece) / "policy" for piece in before]
-        return next((policy for policy in found if policy.exists()), None)
+        found = next((run for run in before if (self.run_of(run) / "policy").exists()), None)
+        if found is None:
+            return None
+        self.data.mkdir(parents=True, exist_ok=True)
+        write_json(noted, {"run": found})
+        return self.run_of(found) / "policy"
 
     def held_out(self) -> Path:
         """Samples the piece is judged by."""

@@ -189,10 +189,11 @@ class Actor:
 
     def _script(self) -> Iterator[Float[np.ndarray, " 20"]]:
         held, self._held = self._held, None
-        for move in self.task.script:
+        taken = self._last_taken(held or {})
+        for number, move in enumerate(self.task.script):
             unless = getattr(move, "unless", None)
             needless = unless is not None and unless.holds(self.world)
-            if held is not None and (needless or self._is_made(move, held)):
+            if held is not None and (needless or number <= taken or self._is_made(move)):
                 for key in move.keys(self):
                     self._note(key.event)
                 continue
@@ -213,10 +214,16 @@ class Actor:
                 if move.achieved(self):
                     break
 
-    def _is_made(self, move: Move, held: Mapping[str, str]) -> bool:
+    def _last_taken(self, held: Mapping[str, str]) -> int:
+        """Number of the last move that takes what is held; those before it must have been made."""
+        script = self.task.script
+        takes = {
+            n: (self.limb(move.role), move.item) for n, move in enumerate(script) if isinstance(move, Pick)
+        }
+        return max((n for n, taken in takes.items() if taken in held.items()), default=-1)
+
+    def _is_made(self, move: Move) -> bool:
         """Whether somebody else has made a move already, as far as that shows."""
-        if isinstance(move, Pick):
-            return held.get(self.limb(move.role)) == move.item
         return getattr(move, "lasts", False) and move.achieved(self)
 
     def _grasp_in_vain(self, keys: Sequence[Key], item: str) -> Iterator[Float[np.ndarray, " 20"]]:
