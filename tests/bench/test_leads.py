@@ -16,6 +16,15 @@ from hostbot.types import BadInput
 NAME = "press-yellow_button"
 
 
+def record(trials, out):
+    return f"sim record --out {out}/data --led {trials} --embodiment robot".split()
+
+
+def evaluate(policy, out):
+    words = f"eval --policy {policy} --tasks {NAME} --trials 1 --first-seed 20000 --films 0 --workers 1 --out {out}"
+    return words.split()
+
+
 @pytest.fixture
 def evaluation(tmp_path):
     for seed in (20_000, 20_001):
@@ -34,16 +43,7 @@ def test_what_was_carried_out_comes_back(evaluation):
 def test_nothing_is_learned_from_novel_tasks(evaluation, tmp_path, capsys):
     novel = split().novel[0]
     keep_executed(evaluation, novel, 20_000, np.zeros((8, 20), np.float32))
-    words = [
-        "sim",
-        "record",
-        "--out",
-        str(tmp_path / "data"),
-        "--led",
-        str(evaluation),
-        "--embodiment",
-        "robot",
-    ]
+    words = record(evaluation, tmp_path)
     assert main(words) == 2
     assert novel in capsys.readouterr().err
 
@@ -51,16 +51,7 @@ def test_nothing_is_learned_from_novel_tasks(evaluation, tmp_path, capsys):
 @pytest.mark.parametrize("bad", [np.zeros((4, 7)), np.full((4, 20), np.nan), np.array([{}], dtype=object)])
 def test_what_are_no_actions_is_refused(evaluation, tmp_path, capsys, bad):
     np.save(lead_of(evaluation, NAME, 20_000).path, bad, allow_pickle=True)
-    words = [
-        "sim",
-        "record",
-        "--out",
-        str(tmp_path / "data"),
-        "--led",
-        str(evaluation),
-        "--embodiment",
-        "robot",
-    ]
+    words = record(evaluation, tmp_path)
     assert main([*words, "--episodes-per-task", "1", "--raw", "64"]) == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
@@ -81,31 +72,13 @@ def test_settings_that_do_not_go_together_are_refused(evaluation, tmp_path, caps
 
 
 def test_an_evaluation_without_actions_is_refused(tmp_path, capsys):
-    words = [
-        "sim",
-        "record",
-        "--out",
-        str(tmp_path / "data"),
-        "--led",
-        str(tmp_path),
-        "--embodiment",
-        "robot",
-    ]
+    words = record(tmp_path, tmp_path)
     assert main(words) == 2
     assert "--keep-actions" in capsys.readouterr().err
 
 
 def test_every_trial_is_used_so_many_times_up_to_other_steps(evaluation, tmp_path):
-    words = [
-        "sim",
-        "record",
-        "--out",
-        str(tmp_path / "data"),
-        "--led",
-        str(evaluation),
-        "--embodiment",
-        "robot",
-    ]
+    words = record(evaluation, tmp_path)
     assert main([*words, "--episodes-per-task", "3", "--raw", "64"]) == 0
     robot = open_source(tmp_path / "data/robot")
     assert len(robot) == 6
@@ -115,20 +88,8 @@ def test_every_trial_is_used_so_many_times_up_to_other_steps(evaluation, tmp_pat
 
 
 def test_an_evaluation_keeps_what_was_carried_out(tmp_path):
-    words = [
-        "eval",
-        "--policy",
-        "expert",
-        "--tasks",
-        NAME,
-        "--trials",
-        "1",
-        "--first-seed",
-        "20000",
-        "--films",
-        "0",
-    ]
-    assert main([*words, "--workers", "1", "--keep-actions", "--out", str(tmp_path)]) == 0
+    words = evaluate("expert", tmp_path)
+    assert main([*words, "--keep-actions"]) == 0
     (lead,) = leads(tmp_path)
     (trial,) = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     path = robot_episode(task(NAME), 20_000, EnvConfig(views=())).trajectory
@@ -139,20 +100,7 @@ def test_an_evaluation_keeps_what_was_carried_out(tmp_path):
 
 
 def test_trials_without_their_actions_are_not_gone_on_with(tmp_path, capsys):
-    words = [
-        "eval",
-        "--policy",
-        "hold",
-        "--tasks",
-        NAME,
-        "--trials",
-        "1",
-        "--first-seed",
-        "20000",
-        "--films",
-        "0",
-    ]
-    words += ["--workers", "1", "--out", str(tmp_path)]
+    words = evaluate("hold", tmp_path)
     assert main(words) == 0
     assert main([*words, "--keep-actions"]) == 2
     assert "not kept" in capsys.readouterr().err
@@ -171,16 +119,7 @@ def test_leads_of_changed_scenes_or_far_seeds_are_refused(evaluation):
 
 
 def test_a_recording_is_not_gone_on_with_after_more_trials(evaluation, tmp_path, capsys):
-    words = [
-        "sim",
-        "record",
-        "--out",
-        str(tmp_path / "data"),
-        "--led",
-        str(evaluation),
-        "--embodiment",
-        "robot",
-    ]
+    words = record(evaluation, tmp_path)
     words += ["--episodes-per-task", "1", "--raw", "64"]
     assert main([*words, "--minutes", "0"]) == 0
     keep_executed(evaluation, NAME, 20_002, lead_of(evaluation, NAME, 20_000).actions())

@@ -1,18 +1,21 @@
 """Training as a user types it, from a dataset to a policy, with what goes wrong on the way."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from hostbot.cli import main
+from hostbot.cli.train_data import Data, sample_config
 from hostbot.cli.train_loop import Loop, train_config
 from hostbot.data.cameras import save_cameras
 from hostbot.data.write import DatasetWriter
 from hostbot.model.vae import VaeShape, tiny_vae
 from hostbot.presets import training
-from hostbot.types import Event, Observation, bimanual
+from hostbot.types import BadInput, Event, Observation, bimanual
 from tests.data.fakes import robot_episode
 from tests.data.toy import ABOVE
 
@@ -221,3 +224,14 @@ def test_the_vae_learns_and_is_exported_with_its_scale(home, capsys):
     assert main([*vae, "--from", str(home / "v"), "--lr", "0", "--steps", "1", *SHORT]) == 0
     for name, weight in load_vae(home / "w").state_dict().items():
         assert torch.equal(weight, first.state_dict()[name]), name
+
+
+def test_haste_is_for_coupled_targets():
+    asked = Data(robot=Path("robot"), vae=Path("vae"), haste=0.5)
+    assert sample_config(asked).couple.haste == 0.5
+    assert sample_config(replace(asked, haste=None)).couple.haste == 1
+    assert sample_config(replace(asked, haste=None, preset="wan5b")).couple.haste == 0
+    with pytest.raises(BadInput, match="'release' has none"):
+        sample_config(replace(asked, variant="release"))
+    with pytest.raises(BadInput, match="0 to 1"):
+        sample_config(replace(asked, haste=2.0))

@@ -15,10 +15,11 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from tyro.conf import arg
 
+from hostbot.cli.recipe import SMALL, Recipe
 from hostbot.cli.steps import Steps, told_to_end
 from hostbot.config import read_json, to_dict, write_json
 from hostbot.types import BadInput
@@ -37,79 +38,6 @@ _LED_WAVE = 128
 """Robots that are led at once."""
 _KEEP = 0.3
 """Minutes of a piece for whatever comes after learning."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How much of everything."""
-
-    families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (48, 48, 48)
-    """Robot episodes a task, in each piece that acts."""
-    human: tuple[int, int, int] = (16, 16, 16)
-    variants: int = 12
-    acted: tuple[int, int, int] = (2000, 2000, 2000)
-    """Drills of each of those pieces that are executed whole, by either body."""
-    led: int = 3
-    """Trials a training task of a policy that is there already, from which experts go on."""
-    led_times: int = 3
-    """How often each of those is used, up to other steps."""
-    led_share: float = 0.2
-    """Share of samples of acting that are from there."""
-    states: int = 8
-    """States that are learned from of an episode beside a video, drawn for each of its videos."""
-    judged: int = 8
-    """States of an episode that a piece is judged by."""
-    demos: int = 2
-    """Videos an episode is learned beside, each time in the mirror or not."""
-    decisive: float = 0.3
-    """Share of those states at which it is decided what comes next, and of those that a step learns from."""
-    demo_takes: int = 3
-    """Versions of a person's video in acting, each with its own speed, colours and framing."""
-    drills: int = 16_000
-    """Robots, sketched in two pictures each, that are about to touch something or to put it down: for matching."""
-    shown: int = 16_000
-    """People's videos that they are matched with."""
-    held_out: int = 400
-    """Drills of either body that nothing is learned from."""
-    drill_share: float = 0.25
-    """Of the steps of acting, so that matching is not forgotten."""
-    stray: float = 1.0
-    """How far recorded robots stray from their way, and get back."""
-    side: int = 64
-    """Of recorded pictures, which are kept as they are until they are encoded."""
-    seen: int = 2
-    """Episodes a task that the VAE learns from."""
-    clips: int = 20_000
-    vae_batch: int = 128
-    chroma: float = 3.0
-    """How much more the VAE's errors in colour count."""
-    channels: int = 8
-    decoder_width: int = 16
-    patch: int = 4
-    """Latents along a token's side; the VAE's are fine."""
-    batch: int = 512
-    shared: int = 4
-    lr: float = 5e-4
-    point: float = 0.5
-    drilled: float = 0.3
-    """Share of samples of acting that are of drills."""
-    shift: int = 2
-    """Latents by which pictures are moved at most in acting: half a token, so that things are seen anywhere in one."""
-    validate_every: int = 500
-    trials: int = 20
-    execute: int = 8
-    """Steps of a chunk before the robot looks again."""
-    films: int = 8
-    suite: str = "novel"
-
-
-SMALL = Recipe(
-    families=("press",), robot=(4, 4, 4), human=(2, 2, 2), variants=2, acted=(8, 8, 8), states=2,
-    led=1, led_times=2, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, batch=8,
-    validate_every=10, trials=1, films=1, suite="train",
-)  # fmt: skip
-"""Every step in small: proves the way, learns nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +226,7 @@ class Maker:
             self.record("record-human", "tasks", recipe.human[place], "human", seed, *self.tasks())
             self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *self.tasks())
             if encode:
-                self.begin_store("tasks", *self.acting())
+                self.begin_store("tasks", **self.acting())
                 self.record_led()
             self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills")
 
@@ -342,29 +270,35 @@ class Maker:
     def held_out(self) -> Path:
         """Samples the piece is judged by."""
         if self.piece == "match":
-            return self.store("held-out", 1, 1, 1.0)
-        return self.store("held-out", 1, self.recipe.judged, 0.5)
+            return self.store("held-out", demos=1, states=1, decisive=1.0)
+        return self.store("held-out", demos=1, states=self.recipe.judged, decisive=0.5)
 
-    def acting(self) -> tuple[int, int, float, int, bool]:
-        """How executions are made into samples: videos and states of each, decision points, versions, the mirror."""
+    def acting(self) -> dict[str, Any]:
+        """How executions are made into samples."""
         recipe = self.recipe
-        return recipe.demos, recipe.states, recipe.decisive, recipe.demo_takes, True
+        return {
+            "demos": recipe.demos,
+            "states": recipe.states,
+            "decisive": recipe.decisive,
+            "takes": recipe.demo_takes,
+            "mirror": True,
+        }
 
     def stores(self) -> dict[Path, float]:
         """Samples the piece learns from, and their shares; in acting those of earlier pieces, too, where they are."""
         recipe = self.recipe
         if self.piece == "match":
-            return {self.store("drills", 1, 1, 1.0, mirror=True): 1.0}
+            return {self.store("drills", demos=1, states=1, decisive=1.0, mirror=True): 1.0}
         folders = ["tasks", "acted", *(["led"] if "record-led" in self.steps.commands else [])]
         for folder in folders:
-            self.begin_store(folder, *self.acting())
-        tasks, acted, *led = [self.store(folder, *self.acting()) for folder in folders]
+            self.begin_store(folder, **self.acting())
+        tasks, acted, *led = [self.store(folder, **self.acting()) for folder in folders]
         found: dict[Piece, list[Path]] = {self.piece: [tasks, acted]}
         for piece in ACTING[: ACTING.index(self.piece)]:
-            older = [self.made(piece, folder) for folder in ("tasks", "acted")]
-            if all(older):
-                found[piece] = [store for store in older if store]
-                led += filter(None, [self.made(piece, "led")])
+            older = {folder: self.made(piece, folder) for folder in ("tasks", "acted", "led")}
+            if older["tasks"] and older["acted"]:
+                found[piece] = [older["tasks"], older["acted"]]
+                led += [older["led"]] if older["led"] else []
         shares: dict[Path, float] = {}
         places = {piece: ACTING.index(piece) for piece in found}
         robots, drills = (sum(counts[n] for n in places.values()) for counts in (recipe.robot, recipe.acted))

@@ -89,6 +89,8 @@ def sample_config(data: Data) -> Any:
 
     config = sampling(PRESETS[data.preset](), data.variant)
     if data.haste is not None:
+        if config.couple.targets != "coupled":
+            raise BadInput(f"--haste is for coupled targets, and {data.variant!r} has none")
         config = replace(config, couple=replace(config.couple, haste=data.haste))
     return replace(
         config,

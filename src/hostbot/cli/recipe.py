@@ -1,0 +1,78 @@
+"""How much of everything ``hostbot reproduce`` records and learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How much of everything."""
+
+    families: tuple[str, ...] = ()
+    robot: tuple[int, int, int] = (48, 48, 48)
+    """Robot episodes a task, in each piece that acts."""
+    human: tuple[int, int, int] = (16, 16, 16)
+    variants: int = 12
+    acted: tuple[int, int, int] = (2000, 2000, 2000)
+    """Drills of each of those pieces that are executed whole, by either body."""
+    led: int = 3
+    """Trials a training task of a policy that is there already, from which experts go on."""
+    led_times: int = 3
+    """How often each of those is used, up to other steps."""
+    led_share: float = 0.2
+    """Share of samples of acting that are from there."""
+    states: int = 8
+    """States that are learned from of an episode beside a video, drawn for each of its videos."""
+    judged: int = 8
+    """States of an episode that a piece is judged by."""
+    demos: int = 2
+    """Videos an episode is learned beside, each time in the mirror or not."""
+    decisive: float = 0.3
+    """Share of those states at which it is decided what comes next, and of those that a step learns from."""
+    demo_takes: int = 3
+    """Versions of a person's video in acting, each with its own speed, colours and framing."""
+    drills: int = 16_000
+    """Robots, sketched in two pictures each, that are about to touch something or to put it down: for matching."""
+    shown: int = 16_000
+    """People's videos that they are matched with."""
+    held_out: int = 400
+    """Drills of either body that nothing is learned from."""
+    drill_share: float = 0.25
+    """Of the steps of acting, so that matching is not forgotten."""
+    stray: float = 1.0
+    """How far recorded robots stray from their way, and get back."""
+    side: int = 64
+    """Of recorded pictures, which are kept as they are until they are encoded."""
+    seen: int = 2
+    """Episodes a task that the VAE learns from."""
+    clips: int = 20_000
+    vae_batch: int = 128
+    chroma: float = 3.0
+    """How much more the VAE's errors in colour count."""
+    channels: int = 8
+    decoder_width: int = 16
+    patch: int = 4
+    """Latents along a token's side; the VAE's are fine."""
+    batch: int = 512
+    shared: int = 4
+    lr: float = 5e-4
+    point: float = 0.5
+    drilled: float = 0.3
+    """Share of samples of acting that are of drills."""
+    shift: int = 2
+    """Latents by which pictures are moved at most in acting: half a token, so that things are seen anywhere in one."""
+    validate_every: int = 500
+    trials: int = 20
+    execute: int = 8
+    """Steps of a chunk before the robot looks again."""
+    films: int = 8
+    suite: str = "novel"
+
+
+SMALL = Recipe(
+    families=("press",), robot=(4, 4, 4), human=(2, 2, 2), variants=2, acted=(8, 8, 8), states=2,
+    led=1, led_times=2, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, batch=8,
+    validate_every=10, trials=1, films=1, suite="train",
+)  # fmt: skip
+"""Every step in small: proves the way, learns nothing."""
