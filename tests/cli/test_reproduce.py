@@ -183,6 +183,22 @@ def test_experts_go_on_where_the_last_policy_that_acts_has_led(commands, tmp_pat
     assert 10_000 + 20_000 * PIECES.index("refine") <= seed < 10_000 + 20_000 * (PIECES.index("refine") + 1)
 
 
+def test_a_piece_that_is_prepared_beside_another_is_led_by_that_one(commands, tmp_path):
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0
+    commands(fails=("--policy", "--validation"))
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "--keep-data"]) == 2  # was begun
+    beside = commands()
+    prepare = ["reproduce", "--out", str(tmp_path), "--pieces", "polish", "--prepare-only"]
+    assert main(prepare) == 0
+    assert not [words for words in beside.told if words[0] == "eval"]
+    assert [words for words in beside.told if "acted" in " ".join(words)]
+    later = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "polish", "--keep-data"]) == 0
+    leads = [words[words.index("--policy") + 1] for words in later.told if "--keep-actions" in words]
+    assert leads == [str(tmp_path / piece / "policy") for piece in ("act", "refine")]
+
+
 def test_what_was_led_ahead_is_gone_on_with_by_the_same_policy(commands, tmp_path):
     commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0

@@ -10,8 +10,8 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (48, 48, 48)
-    """Robot episodes a task, in each piece that acts."""
+    robot: tuple[int, int, int] = (32, 64, 48)
+    """Robot episodes a task, in each piece that acts; the first one's are waited for, later ones' come beside."""
     human: tuple[int, int, int] = (16, 16, 16)
     variants: int = 12
     acted: tuple[int, int, int] = (2000, 2000, 2000)

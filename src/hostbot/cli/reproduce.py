@@ -88,6 +88,7 @@ class Reproduce:
             maker = Maker(
                 out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed,
                 ahead=not self.prepare_only and _AFTER.get(piece) in chosen, small=self.small, source=self.source,
+                prepare_only=self.prepare_only,
             )  # fmt: skip
             print(f"{piece}:", flush=True)
             with told_to_end():
@@ -159,6 +160,7 @@ class Maker:
     """Prepare the next piece while this one learns."""
     small: bool = False
     source: Path | None = None
+    prepare_only: bool = False
 
     @property
     def data(self) -> Path:
@@ -231,8 +233,15 @@ class Maker:
             self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills")
 
     def record_led(self) -> None:
-        """What experts do where the last policy that acts has got to by itself; nothing where there is none."""
-        recipe, leader = self.recipe, self.leader()
+        """What experts do where the last policy that acts has got to by itself; nothing where there is none.
+
+        A piece that is prepared while one before it still learns waits for that one: its faults are worth most.
+        """
+        recipe = self.recipe
+        earlier = ACTING[: ACTING.index(self.piece)]
+        if self.prepare_only and any(_goes_on(self.out, piece) for piece in earlier):
+            return
+        leader = self.leader()
         if leader is None:
             return
         few: list[object] = ["--families", *recipe.families] if recipe.families else []
@@ -252,10 +261,7 @@ class Maker:
         )  # fmt: skip
 
     def leader(self) -> Path | None:
-        """The last policy before this piece that has learned to act, and the same one once anything was led by it.
-
-        A piece that is prepared while another learns is led by the one before that.
-        """
+        """The last policy before this piece that has learned to act, and the same one once anything was led by it."""
         noted = self.data / "leader.json"
         if noted.exists():
             return self.run_of(read_json(noted)["run"]) / "policy"
