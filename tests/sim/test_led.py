@@ -84,3 +84,9 @@ def test_what_was_handed_over_is_not_taken_back(seed):
     assert begun.count("grasp") == 2
     assert "offer" in begun
     assert len(made.trajectory.state) < len(episode.state) - carried + 25
+
+
+def test_an_episode_in_which_the_expert_does_nothing_of_the_task_is_none(whole):
+    short = EnvConfig(views=(), seconds=0.2)
+    assert not robot_episode(task(NAME), 7, short).trajectory.events
+    assert led_episode(task(NAME), 7, whole.action[:2], short) is None

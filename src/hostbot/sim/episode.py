@@ -42,7 +42,8 @@ def led_episode(
 ) -> RobotEpisode | None:
     """How the expert goes on after somebody else's actions, which are not part of it; None if nothing is left to do.
 
-    From a policy's own actions it so learns what to do where it gets to by itself.
+    From a policy's own actions it so learns what to do where it gets to by itself. Nothing is left, too, where all is
+    done before the expert's first event: a lid that still rolls, say.
     """
     env = SimEnv(task, config)
     env.begin(seed)
@@ -50,7 +51,8 @@ def led_episode(
     if actor is None:
         env.close()
         return None
-    return _perform(env, actor, seed)
+    episode = _perform(env, actor, seed)
+    return episode if episode.trajectory.events else None
 
 
 def _perform(env: SimEnv, actor: Actor, seed: int) -> RobotEpisode:
