@@ -99,6 +99,15 @@ def test_an_evaluation_keeps_what_was_carried_out(tmp_path):
     assert np.allclose(actions[:same], path.action[:same])
 
 
+def test_a_trial_may_be_short(tmp_path, capsys):
+    words = evaluate("hold", tmp_path)
+    assert main([*words, "--keep-actions", "--seconds", "1.5"]) == 0
+    (lead,) = leads(tmp_path)
+    assert len(lead.actions()) == 24
+    assert main([*evaluate("hold", tmp_path / "none"), "--seconds", "0"]) == 2
+    assert "--seconds" in capsys.readouterr().err
+
+
 def test_trials_without_their_actions_are_not_gone_on_with(tmp_path, capsys):
     words = evaluate("hold", tmp_path)
     assert main(words) == 0

@@ -1,5 +1,6 @@
 import itertools
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,21 @@ CONFIG = RecordConfig(split="mastered", episodes_per_task=1, size=32, workers=2)
 def test_parts_share_the_jobs_without_overlap():
     listed = jobs(CONFIG, 0) + jobs(CONFIG, 1)
     assert sorted(name for name, _ in listed) == sorted(split().mastered)
+
+
+@pytest.mark.parametrize(("balance", "spread"), [(0.0, 26 / 3), (0.5, (26 / 3) ** 0.5), (1.0, 1.0)])
+def test_small_families_are_recorded_more_often_where_they_are_balanced(balance, spread):
+    listed = jobs(RecordConfig(episodes_per_task=40, balance=balance), 0)
+    assert len(set(listed)) == len(listed) == pytest.approx(40 * len(split().train), rel=0.02)
+    by_family = Counter(task(name).family for name, _ in listed)
+    assert by_family["place_on"] / by_family["lift_tray"] == pytest.approx(spread, rel=0.05)
+    assert {name for name, _ in listed} == set(split().train)
+
+
+@pytest.mark.parametrize("settings", [{"balance": 1.5}, {"balance": 0.5, "drills": True}])
+def test_a_balance_that_makes_no_sense_is_refused(settings):
+    with pytest.raises(BadInput, match="--balance"):
+        RecordConfig(**settings)
 
 
 def test_an_interrupted_recording_goes_on(tmp_path):

@@ -17,6 +17,7 @@ import shutil
 import signal
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -59,6 +60,8 @@ class RecordConfig:
     families: tuple[str, ...] = ()
     """Only tasks of these families; of all if empty."""
     episodes_per_task: int = 40
+    balance: float = 0.0
+    """0: as many episodes of each task; 1: as many of each family. Of all tasks together as many as ever, nearly."""
     size: int = 96
     rate_hz: float = RATE_HZ
     workers: int = 1
@@ -86,6 +89,10 @@ class RecordConfig:
                 "robots that are led are where an evaluation's were: no split, seed, families, variants, straying, "
                 "sketches or drills"
             )
+        if not 0 <= self.balance <= 1:
+            raise BadInput(f"--balance is from 0 (tasks alike) to 1 (families alike), got {self.balance:g}")
+        if self.balance and (self.led or self.drills):
+            raise BadInput("--balance is for tasks that are recorded whole: neither for drills nor for --led")
         if self.drills and (self.variants or self.families or self.split != "train"):
             raise BadInput("drills are no tasks: they have no split, families or variants")
         if self.raw < 0 or self.raw > self.size:
@@ -141,8 +148,21 @@ def jobs(config: RecordConfig, part: int) -> list[tuple[str, int]]:
         ]
         return used[part :: config.workers]
     names = (NAME,) if config.drills else split().names(config.split, config.families)
-    listed = [(name, config.first_seed + k) for k in range(config.episodes_per_task) for name in names]
+    wanted = _episodes_of(names, config)
+    most = max(wanted.values(), default=0)
+    listed = [(name, config.first_seed + k) for k in range(most) for name in names if k < wanted[name]]
     return listed[part :: config.workers]
+
+
+def _episodes_of(names: Sequence[str], config: RecordConfig) -> dict[str, int]:
+    """How many of each task: small families have more of each, as far as they are balanced."""
+    if not config.balance:
+        return dict.fromkeys(names, config.episodes_per_task)
+    family = {name: task(name).family for name in names}
+    size = Counter(family.values())
+    weights = {name: size[family[name]] ** -config.balance for name in names}
+    scale = config.episodes_per_task * len(names) / sum(weights.values())
+    return {name: max(1, round(scale * weight)) for name, weight in weights.items()}
 
 
 def _reel_kind(body: Body, config: RecordConfig) -> ReelKind:
@@ -274,7 +294,8 @@ def _record_led(
     env = EnvConfig(size=config.size, rate_hz=config.rate_hz)
     for failures in range(config.tries):
         scene = seed if failures < _LED_TRIES else seed + failures * STRIDE
-        upto = int(rng.integers(_LED_LEAST, len(actions))) if len(actions) > _LED_LEAST else 0
+        # Rather early: a robot that fails has stood where it failed for most of its time.
+        upto = _LED_LEAST + int((len(actions) - _LED_LEAST) * rng.random() ** 2)
         made = led_episode(own, scene, actions[: upto if scene == seed else 0], env)
         if made is not None and made.success:
             path = made.trajectory

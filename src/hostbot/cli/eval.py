@@ -72,6 +72,8 @@ class Eval:
     """Play the human video so many times as fast."""
     first_seed: int = 6000
     """Seed of each task's first scene."""
+    seconds: float = 14.0
+    """How long a robot may take."""
     keep_actions: bool = False
     """Keep what was carried out, for `hostbot sim record --led`."""
     films: int = 4
@@ -117,6 +119,8 @@ class Eval:
 
     def _check(self) -> None:
         """Refuse settings that would do nothing."""
+        if not self.seconds > 0:
+            raise BadInput(f"--seconds is how long a robot may take, above 0; got {self.seconds}")
         deciding = self.skip_future or self.noise is not None or self.reach is not None
         if deciding and (self.policy in _SCRIPTED or _is_url(self.policy)):
             raise BadInput(
@@ -221,6 +225,7 @@ def _config(flags: Eval, device: str) -> RolloutConfig:
             perturb=flags.perturb,
         ),
         wave=wave,
+        seconds=flags.seconds,
         execution=ExecutionConfig(execute=flags.execute, lead=flags.lead, stir=flags.stir),
         driver="expert" if flags.drive == "expert" else "player",
         after=flags.after,

@@ -10,17 +10,21 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (32, 64, 48)
+    robot: tuple[int, int, int] = (24, 64, 48)
     """Robot episodes a task, in each piece that acts; the first one's are waited for, later ones' come beside."""
+    balance: float = 0.5
+    """Half way between as many of each task and as many of each family."""
     human: tuple[int, int, int] = (16, 16, 16)
     variants: int = 12
     acted: tuple[int, int, int] = (2000, 2000, 2000)
     """Drills of each of those pieces that are executed whole, by either body."""
-    led: int = 3
+    led: int = 6
     """Trials a training task of a policy that is there already, from which experts go on."""
-    led_times: int = 3
+    led_seconds: float = 7.0
+    """How long each of those is; where a robot stands after that, it has stood before."""
+    led_times: int = 2
     """How often each of those is used, up to other steps."""
-    led_share: float = 0.2
+    led_share: float = 0.3
     """Share of samples of acting that are from there."""
     states: int = 8
     """States that are learned from of an episode beside a video, drawn for each of its videos."""

@@ -225,8 +225,9 @@ class Maker:
             self.record("record-robot", "drills", recipe.drills, "robot", seed, *_DRILLS)
         elif self.piece in ACTING:
             place = ACTING.index(self.piece)
-            self.record("record-human", "tasks", recipe.human[place], "human", seed, *self.tasks())
-            self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *self.tasks())
+            shown = ("--balance", recipe.balance, *self.tasks())
+            self.record("record-human", "tasks", recipe.human[place], "human", seed, *shown)
+            self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *shown)
             if encode:
                 self.begin_store("tasks", **self.acting())
                 self.record_led()
@@ -247,8 +248,8 @@ class Maker:
         few: list[object] = ["--families", *recipe.families] if recipe.families else []
         self.steps.do(
             "lead", "eval", "--policy", leader, "--suite", "train", *few, "--trials", recipe.led, "--first-seed",
-            self.first_seed, "--execute", recipe.execute, "--skip-future", "--wave", _LED_WAVE, "--films", 0,
-            "--keep-actions", "--workers", self.workers, "--out", self.data / "leads",
+            self.first_seed, "--seconds", recipe.led_seconds, "--execute", recipe.execute, "--skip-future", "--wave",
+            _LED_WAVE, "--films", 0, "--keep-actions", "--workers", self.workers, "--out", self.data / "leads",
         )  # fmt: skip
         self.steps.do(
             "record-led", "sim", "record", "--out", self.data / "led", "--led", self.data / "leads", "--embodiment",

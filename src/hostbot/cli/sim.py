@@ -151,6 +151,8 @@ class Record:
     """Only tasks of these families (hostbot sim list)."""
     episodes_per_task: int = 40
     """Successful episodes of each task; with --drills of all together."""
+    balance: float = 0.0
+    """0: as many episodes of each task; 1: as many of each family, whose tasks are many or few."""
     embodiment: Literal["robot", "human", "both"] = "both"
     """Whose executions."""
     workers: int = 1
@@ -193,6 +195,7 @@ class Record:
             split=self.split,
             families=self.families,
             episodes_per_task=self.episodes_per_task,
+            balance=self.balance,
             size=self.size,
             workers=self.workers,
             first_seed=self.first_seed,
