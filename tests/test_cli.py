@@ -22,67 +22,46 @@ def run(*arguments, **options):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    out = tmp_path_factory.mktemp("demo") / "demo"
-    done = run("demo", "--out", out, "--tasks", 2, "--episodes", 2)
+def recorded(tmp_path_factory):
+    """Two datasets of the bench, and what the robot's actions are normalised by."""
+    out = tmp_path_factory.mktemp("recorded")
+    done = run("sim", "record", "--out", out, "--families", "close_drawer", "--episodes-per-task", 2)
     assert done.returncode == 0, done.stderr
+    assert run("data", "stats", out / "robot").returncode == 0
     return out
 
 
-def test_the_demo_leaves_files_a_person_can_look_at(demo):
-    for name in ("robot.png", "human.png"):
-        picture = Image.open(demo / name)
-        assert picture.width > 800
-        assert len(picture.convert("RGB").getcolors(1 << 24)) > 100
-    found = json.loads(run("video", "info", demo / "pair.mp4", "--json").stdout)
-    assert found["num_frames"] > 60
-    assert (demo / "robot.rrd").stat().st_size > 50_000
-    assert json.loads((demo / "run.json").read_text())["seeds"] == {"demo": 0}
-
-
-def test_the_demo_repeats_with_its_seed_and_spares_other_folders(demo, tmp_path):
-    again = tmp_path / "again"
-    assert run("demo", "--out", again, "--tasks", 2, "--episodes", 2).returncode == 0
-    assert (again / "split.json").read_bytes() == (demo / "split.json").read_bytes()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    refused = run("demo", "--out", tmp_path / "mine")
-    assert refused.returncode == 2
-    assert "holds no earlier demo" in refused.stderr
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
-
-
-def test_info_is_json_and_only_json(demo):
-    done = run("data", "info", demo / "robot", "--json")
+def test_info_is_json_and_only_json(recorded):
+    done = run("data", "info", recorded / "robot", "--json")
     found = json.loads(done.stdout)
     assert found["layout"] == "LeRobot v3.0"
-    assert found["num_episodes"] == 4
+    assert found["num_episodes"] == 6
     assert found["embodiment"] == "bimanual"
     assert found["has_statistics"]
     assert sorted(found["views"]) == ["left_wrist", "right_wrist", "third_person"]
-    assert sum(found["tasks"].values()) == 4
+    assert sum(found["tasks"].values()) == 6
 
 
-def test_reading_a_dataset_never_imports_torch(demo):
+def test_reading_a_dataset_never_imports_torch(recorded):
     script = (
         "import sys; from hostbot.cli import main; "
-        f"code = main(['data', 'info', {str(demo / 'robot')!r}]); "
+        f"code = main(['data', 'info', {str(recorded / 'robot')!r}]); "
         "sys.exit(code or (3 if 'torch' in sys.modules else 0))"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0
 
 
-def test_statistics_are_written_once(demo):
-    refused = run("data", "stats", demo / "robot")
+def test_statistics_are_written_once(recorded):
+    refused = run("data", "stats", recorded / "robot")
     assert refused.returncode == 2
     assert "--overwrite" in refused.stderr
-    done = run("data", "stats", demo / "robot", "--overwrite", "--json")
+    done = run("data", "stats", recorded / "robot", "--overwrite", "--json")
     assert set(json.loads(done.stdout)["features"]) == {"observation.state", "action", "action.relative"}
 
 
-def test_view_draws_the_episodes_asked_for(demo, tmp_path):
+def test_view_draws_the_episodes_asked_for(recorded, tmp_path):
     done = run(
-        "data", "view", demo / "robot", "--out", tmp_path / "s.png", "--episodes", 3, 1, "--columns", 4
+        "data", "view", recorded / "robot", "--out", tmp_path / "s.png", "--episodes", 3, 1, "--columns", 4
     )
     assert done.returncode == 0, done.stderr
     assert Image.open(tmp_path / "s.png").height > 600
@@ -91,39 +70,46 @@ def test_view_draws_the_episodes_asked_for(demo, tmp_path):
         (["--columns", 0], "--columns"),
         (["--out", "x.txt"], ".png"),
     ):
-        refused = run("data", "view", demo / "robot", *wrong)
+        refused = run("data", "view", recorded / "robot", *wrong)
         assert refused.returncode == 2
         assert sentence in refused.stderr
 
 
-def test_check_and_pairs_and_convert_from_the_command_line(demo, tmp_path):
-    assert "all sound" in run("data", "check", demo / "robot").stdout
+def test_check_and_pairs_and_convert_from_the_command_line(recorded, tmp_path):
+    assert "all sound" in run("data", "check", recorded / "robot").stdout
     done = run(
-        "data", "pairs", demo / "robot", "--human", demo / "human", "--out", tmp_path / "s.json", "--json"
+        "data",
+        "pairs",
+        recorded / "robot",
+        "--human",
+        recorded / "human",
+        "--out",
+        tmp_path / "s.json",
+        "--json",
     )
     counts = json.loads(done.stdout)["pairs"]
-    assert {(c["part"], c["demonstrations"]): c["pairs"] for c in counts}["train", "robot"] == 4
-    done = run("data", "convert", demo / "robot", tmp_path / "copy", "--size", 48, 48, "--json")
-    assert json.loads(done.stdout)["num_episodes"] == 4
+    assert {(c["part"], c["demonstrations"]): c["pairs"] for c in counts}["train", "robot"] == 6
+    done = run("data", "convert", recorded / "robot", tmp_path / "copy", "--size", 48, 48, "--json")
+    assert json.loads(done.stdout)["num_episodes"] == 6
     assert (
         json.loads(run("data", "info", tmp_path / "copy", "--json").stdout)["views"]["left_wrist"]["height"]
         == 48
     )
 
 
-def test_datasets_are_joined(demo, tmp_path):
-    done = run("data", "join", tmp_path / "both", demo / "robot", demo / "robot")
+def test_datasets_are_joined(recorded, tmp_path):
+    done = run("data", "join", tmp_path / "both", recorded / "robot", recorded / "robot")
     assert done.returncode == 0, done.stderr
-    assert json.loads(run("data", "info", tmp_path / "both", "--json").stdout)["num_episodes"] == 8
-    assert run("data", "join", tmp_path / "mixed", demo / "robot", demo / "human").returncode == 2
+    assert json.loads(run("data", "info", tmp_path / "both", "--json").stdout)["num_episodes"] == 12
+    assert run("data", "join", tmp_path / "mixed", recorded / "robot", recorded / "human").returncode == 2
     assert run("data", "repair", tmp_path / "both").returncode == 0
 
 
-def test_a_damaged_dataset_fails_the_check_with_exit_code_2(demo, tmp_path):
+def test_a_damaged_dataset_fails_the_check_with_exit_code_2(recorded, tmp_path):
     import shutil
 
     copy = tmp_path / "copy"
-    shutil.copytree(demo / "robot", copy)
+    shutil.copytree(recorded / "robot", copy)
     video = next(copy.glob("videos/**/*.mp4"))
     content = bytearray(video.read_bytes())
     content[len(content) // 2] ^= 0x40
@@ -134,8 +120,8 @@ def test_a_damaged_dataset_fails_the_check_with_exit_code_2(demo, tmp_path):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_cut_writes_what_the_model_sees(demo, tmp_path):
-    clip = next((demo / "videos").glob("*/phone.mp4"))
+def test_cut_writes_what_the_model_sees(recorded, tmp_path):
+    clip = next((recorded / "human/videos").glob("**/*.mp4"))
     out = tmp_path / "cut.mp4"
     assert run("video", "cut", clip, out, "--rate", 8, "--size", 64, 96).returncode == 0
     found = json.loads(run("video", "info", out, "--json").stdout)
@@ -197,8 +183,9 @@ MISTAKES = [
     (["video", "info", "/dev/null"], "video"),
     (["video", "info", __file__], "no video"),
     (["video", "cut", __file__, "out.mp4"], "no video"),
-    (["demo", "--tasks", "0"], "got 0"),
-    (["demo", "--tasks", "many"], "many"),
+    (["demo", "--seconds", "0"], "got 0"),
+    (["demo", "--execute", "many"], "many"),
+    (["demo", "--execute", "17"], "a chunk has 16 steps"),
 ]
 
 
@@ -229,18 +216,19 @@ def test_every_page_of_help_reads(capsys):
             assert "{None}" not in page
 
 
-def test_an_unwritable_folder_is_told(demo, tmp_path):
+def test_an_unwritable_folder_is_told(recorded, tmp_path):
     target = tmp_path / "file"
     target.write_text("in the way")
-    refused = run("data", "convert", demo / "robot", target / "below")
+    refused = run("data", "convert", recorded / "robot", target / "below")
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
 
 
-def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
+def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "out"
     big = tmp_path / "big"
-    assert run("demo", "--out", big, "--tasks", 2, "--episodes", 8).returncode == 0
+    few = ("--families", "close_drawer", "--episodes-per-task", 5)
+    assert run("sim", "record", "--out", big, "--embodiment", "robot", *few).returncode == 0
     process = subprocess.Popen(
         [*HOSTBOT, "data", "convert", str(big / "robot"), str(out), "--size", "320", "320"],
         stdout=subprocess.PIPE,
@@ -264,11 +252,11 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(demo, tmp_path):
     assert "Traceback" not in told
     assert run("data", "check", out).returncode == 0
     assert run("data", "convert", big / "robot", out, "--size", 320, 320, "--resume").returncode == 0
-    assert json.loads(run("data", "info", out, "--json").stdout)["num_episodes"] == 16
+    assert json.loads(run("data", "info", out, "--json").stdout)["num_episodes"] == 15
 
 
-def test_a_closed_pipe_is_no_error(demo):
-    command = f"{sys.executable} -m hostbot data info {demo / 'robot'} --json | head -c 20"
+def test_a_closed_pipe_is_no_error(recorded):
+    command = f"{sys.executable} -m hostbot data info {recorded / 'robot'} --json | head -c 20"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60
     )

@@ -1,10 +1,11 @@
-"""``hostbot demo --policy`` with a policy of random weights: everything but success."""
+"""``hostbot demo`` with a policy of random weights: everything but success."""
 
 import json
 import math
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hostbot.bench.movie import BAR, GAP
 from hostbot.cli import main
@@ -52,6 +53,7 @@ def test_a_person_is_watched_and_the_robot_filmed(tmp_path, demo):
     assert "bottle" in told["instruction"]
     film = frames(tmp_path / "demo/demo.mp4")
     assert film.shape[:3] == (STEPS, SIDE + GAP + BAR, 3 * SIDE + 2 * GAP)
+    assert Image.open(tmp_path / "demo/demo.png").width > 6 * 192
     assert (tmp_path / "demo/demo.rrd").stat().st_size > 100_000
     human = frames(tmp_path / "demo/human.mp4").astype(int)
     left = film[0, :SIDE, :SIDE].astype(int)
@@ -74,5 +76,16 @@ def test_mistakes_are_one_sentence(tmp_path, demo):
     assert "goes with --video" in demo("--instruction", "wave", code=2)
     assert "does not exist" in demo("--video", tmp_path / "no.mp4", code=2)
     assert "no policy at" in demo("--policy", tmp_path / "none", code=2, policy=False)
-    assert "no trained weights ship yet" in demo("--task", "topple-blue_bottle", code=2, policy=False)
+    assert "a chunk has" in demo("--execute", 17, code=2)
     assert not (tmp_path / "demo").exists()
+
+
+def test_other_people_s_folders_are_spared_and_an_earlier_demo_is_replaced(tmp_path, demo):
+    mine = tmp_path / "demo"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    assert "holds no earlier demo" in demo("--task", "topple-blue_bottle", code=2)
+    (mine / "thesis.txt").rename(tmp_path / "thesis.txt")
+    for _ in range(2):
+        demo("--task", "topple-blue_bottle", "--seconds", 0.5)
+    assert json.loads((mine / "run.json").read_text())["seeds"] == {"demo": 0}

@@ -64,7 +64,7 @@ def test_a_closed_loop_with_films_and_a_report(policy, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--policy", "nowhere"], "there is no policy 'nowhere'"),
+        (["--policy", "nowhere"], "there is no policy at nowhere"),
         (["--policy", "zero", "--tasks", "fly"], "there is no task 'fly'"),
         (["--policy", "zero", "--demo", "none", "--video-only"], "neither a video nor an instruction"),
         (["--policy", "zero", "--open-loop", "x"], "has no predictions"),

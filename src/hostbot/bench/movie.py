@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image as Picture
 
 from hostbot.bench.results import Finished
 from hostbot.policy.session import Decision
@@ -91,6 +92,18 @@ def write_moments(path: Path, shown: Iterable[Moment], fps: float = 16.0, side: 
         for one in shown:
             panels = [one.human, one.robot, one.foreseen]
             writer.write(compose(panels, one.decision.progress, one.decision.confidence, side))
+
+
+def write_sheet(path: Path, shown: Sequence[Moment], columns: int = 6, side: int = SIDE) -> None:
+    """A few moments as a picture: the person above, the robot below, and under it what it foresaw."""
+    chosen = [shown[round(i)] for i in np.linspace(0, len(shown) - 1, columns)]
+    rows = [[one.human for one in chosen], [one.robot for one in chosen], [one.foreseen for one in chosen]]
+    step = side + GAP
+    sheet = np.full((3 * step - GAP, columns * step - GAP, 3), BACKGROUND, np.uint8)
+    for row, pictures in enumerate(rows):
+        for column, picture in enumerate(pictures):
+            sheet[row * step : row * step + side, column * step : column * step + side] = panel(picture, side)
+    Picture.fromarray(sheet).save(path)
 
 
 def write_movie(path: Path, finished: Finished, imagine: Imagine | None = None, fps: float = 16.0) -> None:

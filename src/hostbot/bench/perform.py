@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hostbot.policy.execution import Pilot
+from hostbot.policy.execution import ExecutionConfig, Pilot
 from hostbot.policy.policy import Policy
 from hostbot.policy.session import Decision
 from hostbot.policy.skill import Skill
@@ -36,10 +36,14 @@ def perform(
     env: SimEnv,
     seed: int = 0,
     *,
+    execution: ExecutionConfig | None = None,
     look: Callable[[], Image] | None = None,
     watch: Callable[[int, Decision], None] = lambda frame, decision: None,
 ) -> Performance:
-    """Whole chunks, as in the paper, until the task is judged done or the time is over; ``look`` films every step."""
+    """Act until the task is judged done or the time is over; whole chunks, as in the paper, if nothing else is said.
+
+    ``look`` films every step.
+    """
     session, begin = policy.start(skill, seed), time.perf_counter()
     limit = int(env.config.seconds * env.config.rate_hz)
     chunks: list[tuple[int, Decision]] = []
@@ -50,7 +54,7 @@ def perform(
         chunks.append((env.frame, policy.step(session, seen)))
         return chunks[-1][1]
 
-    with Pilot(decide) as pilot:
+    with Pilot(decide, execution) as pilot:
         while env.frame < limit and not env.success:
             action = pilot.act(env.observe)
             first_action = first_action or time.time()

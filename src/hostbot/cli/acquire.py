@@ -10,7 +10,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from hostbot.cli.embedding import Embedding, opened
-from hostbot.cli.policies import Dtype, load_policy
+from hostbot.cli.policies import SHIPPED, Dtype, load_policy
 from hostbot.cli.show import print_json
 from hostbot.types import BadInput
 
@@ -21,8 +21,8 @@ class Acquire:
 
     video: Annotated[Positional[Path], arg(metavar="VIDEO")]
     """Somebody doing the task: any video a phone makes."""
-    policy: Annotated[Path, arg(metavar="FOLDER")]
-    """A policy's folder."""
+    policy: Annotated[Path, arg(metavar="FOLDER")] = SHIPPED
+    """A policy's folder; by default the weights that come with hostbot."""
     instruction: str = ""
     """The task, in words."""
     memory: Annotated[str | None, arg(metavar="MEMORY")] = None

@@ -1,4 +1,4 @@
-"""``hostbot demo --policy``: one human video, acquired, and done by the robot before your eyes."""
+"""``hostbot demo``: one human video, acquired, and done by the robot before your eyes."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class Shown:
     """What the person does when, where it is known."""
 
 
-def follow(flags: Demo, folder: Path, fresh: Callable[[Path], None]) -> None:
+def follow(flags: Demo, fresh: Callable[[Path], None]) -> None:
     """Show, acquire, act, leave the files, and say how it went."""
     from hostbot.config import record_run, write_json
+    from hostbot.policy.execution import ExecutionConfig
     from hostbot.sim.catalogue import split, task
 
     if flags.video is not None and not flags.video.exists():
@@ -55,7 +56,8 @@ def follow(flags: Demo, folder: Path, fresh: Callable[[Path], None]) -> None:
     if not 0 < flags.seconds <= 600:
         raise BadInput(f"--seconds is in 0..600, got {flags.seconds:g}")
     chosen = task(flags.task or DEFAULT)
-    policy = load_policy(folder, "cpu", "float32")
+    policy = load_policy(flags.policy, "cpu", "float32")
+    ExecutionConfig(execute=flags.execute).steps(policy.horizon)
     fresh(flags.out)
     record_run(flags.out, flags, {"demo": flags.seed})
     shown = _own(flags, policy) if flags.video is not None else _filmed(flags, chosen, policy)
@@ -112,6 +114,7 @@ def _own(flags: Demo, policy: Policy) -> Shown:
 def _act(flags: Demo, policy: Policy, skill: Skill, chosen: Task, shown: Shown) -> Performance:
     """The robot in its own scene, filmed larger than it sees."""
     from hostbot.bench.perform import perform
+    from hostbot.policy.execution import ExecutionConfig
     from hostbot.sim.demonstrator import VIEW
     from hostbot.sim.env import EnvConfig, SimEnv
     from hostbot.sim.render import Painter
@@ -128,6 +131,7 @@ def _act(flags: Demo, policy: Policy, skill: Skill, chosen: Task, shown: Shown) 
                 skill,
                 env,
                 flags.seed,
+                execution=ExecutionConfig(execute=flags.execute),
                 look=lambda: painter.draw(world.data, [VIEW])[VIEW],
                 watch=watch,
             )
@@ -164,18 +168,20 @@ def _live(shown: Shown, limit: int) -> Iterator[Watch]:
 
 
 def _leave(out: Path, policy: Policy, shown: Shown, done: Performance) -> None:
-    from hostbot.bench.movie import moments, write_moments
+    from hostbot.bench.movie import moments, write_moments, write_sheet
     from hostbot.bench.recording import write_performance
 
     rate = policy.embodiment.rate_hz
     listed = list(moments(shown.frames, done.pictures, done.chunks, policy.imagine))
     write_moments(out / "demo.mp4", listed, rate, SIDE)
+    write_sheet(out / "demo.png", listed)
     write_performance(out / "demo.rrd", listed, rate, shown.instruction)
 
 
 def _say(out: Path, told: dict[str, object]) -> None:
     what = {
         "demo.mp4": "human video | robot | what the robot foresaw; the bar is where it thinks it is",
+        "demo.png": "six moments of it",
         "demo.rrd": "recording to open with `rerun`",
         "demo.json": "the figures",
     }

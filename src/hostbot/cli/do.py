@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from hostbot.cli.embedding import Embedding, default_memory, opened
-from hostbot.cli.policies import Dtype, load_policy
+from hostbot.cli.policies import SHIPPED, Dtype, load_policy
 from hostbot.cli.show import print_json, progress
 from hostbot.types import BadInput, Image
 
@@ -32,8 +32,8 @@ class Do:
 
     instruction: Annotated[Positional[str], arg(metavar="INSTRUCTION")]
     """The task, in words."""
-    policy: Annotated[Path, arg(metavar="FOLDER")]
-    """A policy's folder."""
+    policy: Annotated[Path, arg(metavar="FOLDER")] = SHIPPED
+    """A policy's folder; by default the weights that come with hostbot."""
     task: str
     """Whose scene to act in, and who judges it (hostbot sim list)."""
     memory: str = field(default_factory=default_memory)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from hostbot.cli.policies import policy_folder
 from hostbot.cli.show import print_json, print_table, progress
 from hostbot.types import BadInput
 
@@ -29,8 +30,9 @@ class Eval:
     The same command gives the same table; interrupted, it goes on where it stopped.
     """
 
-    policy: Annotated[str, arg(metavar="FOLDER|URL|NAME")]
-    """A policy's folder, a server's address (ws://host:port), or one of expert (replayed), zero, hold."""
+    policy: Annotated[str, arg(metavar="FOLDER|URL|NAME")] = "shipped"
+    """A policy's folder, a server's address (ws://host:port), or one of shipped (the weights that come with hostbot),
+    expert (replayed), zero, hold."""
     out: Path = Path("evaluation")
     """Folder for trials, report and films; an evaluation already there is gone on with."""
     suite: Literal["novel", "mastered", "comparison", "train", "all"] = "novel"
@@ -262,11 +264,7 @@ def _load(flags: Eval, device: str, wave: int) -> Policy:
     from hostbot.policy.bundle import read_bundle
     from hostbot.policy.policy import Policy, PolicyConfig
 
-    folder = Path(flags.policy)
-    if not folder.is_dir():
-        raise BadInput(
-            f"there is no policy {flags.policy!r}: give its folder, or one of {', '.join(_SCRIPTED)}"
-        )
+    folder = policy_folder(Path(flags.policy))
     # On a GPU one batch size is one set of graphs; on a CPU a smaller batch is less work.
     sizes = (wave,) if device.startswith("cuda") else tuple(2**n for n in range(wave.bit_length() + 1))
     dtype = torch.bfloat16 if flags.dtype == "bfloat16" else torch.float32

@@ -14,14 +14,28 @@ if TYPE_CHECKING:
 Dtype = Literal["float32", "bfloat16"]
 
 
-def load_policy(folder: Path, device: str, dtype: Dtype, largest_batch: int = 1) -> Policy:
+SHIPPED = Path("shipped")
+"""How the trained policy inside the package is called."""
+
+
+def policy_folder(named: Path) -> Path:
+    """Where a policy lies: in the folder of that name, or, as ``shipped``, in the package."""
+    folder = Path(__file__).parents[1] / "weights" / "policy" if named == SHIPPED else named
+    if not folder.is_dir():
+        raise BadInput(
+            f"there is no policy at {folder}: give the folder that training wrote, or say {SHIPPED} for the weights "
+            "that come with hostbot"
+        )
+    return folder
+
+
+def load_policy(named: Path, device: str, dtype: Dtype, largest_batch: int = 1) -> Policy:
     """A policy for at most so many robots at once; videos it has watched before are found in the user's cache."""
     import torch
 
     from hostbot.policy.policy import Policy, PolicyConfig
 
-    if not folder.is_dir():
-        raise BadInput(f"there is no policy at {folder}: give the folder that training wrote")
+    folder = policy_folder(named)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from tyro.conf import arg
 
+from hostbot.cli.policies import SHIPPED, policy_folder
 from hostbot.cli.recipe import SMALL, Recipe
 from hostbot.cli.steps import Steps, told_to_end
 from hostbot.config import read_json, to_dict, write_json
@@ -59,7 +60,7 @@ class Reproduce:
     keep_data: bool = False
     """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
     source: Annotated[Path | None, arg(name="from", metavar="POLICY")] = None
-    """Go on from a policy that was made this way: its VAE, its statistics, its weights."""
+    """Go on from a policy that was made this way, or `shipped`: its VAE, its statistics, its weights."""
     prepare_only: bool = False
     """Only make what the pieces learn from: recordings, samples where there is a VAE, and fused layers on a GPU."""
 
@@ -82,12 +83,13 @@ class Reproduce:
             raise BadInput(
                 f"--minutes is one number, or one for each of {', '.join(chosen)}; got {len(minutes)}"
             )
-        _claim(self.out, recipe, self.seed, self.source)
+        source = policy_folder(self.source) if self.source == SHIPPED else self.source
+        _claim(self.out, recipe, self.seed, source)
         for piece, limit in zip(chosen, minutes * (len(chosen) // len(minutes)), strict=True):
             steps = Steps(self.out / "pieces" / piece, limit)
             maker = Maker(
                 out=self.out, piece=piece, steps=steps, recipe=recipe, workers=workers, seed=self.seed,
-                ahead=not self.prepare_only and _AFTER.get(piece) in chosen, small=self.small, source=self.source,
+                ahead=not self.prepare_only and _AFTER.get(piece) in chosen, small=self.small, source=source,
                 prepare_only=self.prepare_only,
             )  # fmt: skip
             print(f"{piece}:", flush=True)

@@ -33,7 +33,7 @@ class Serve:
     """
 
     policy: PathOrNone = None
-    """A policy's folder."""
+    """A policy's folder, or `shipped`: the weights that come with hostbot, which have only ever moved the bench."""
     rehearse: bool = False
     """Keep every robot where it is: try cameras, network, limits and the stop before anything moves."""
     host: str = "127.0.0.1"

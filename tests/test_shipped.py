@@ -1,16 +1,24 @@
-"""The weights that lie in the repository: whole, and of a size that can be shipped."""
+"""The weights that come with hostbot: whole, of a size that can be shipped, and able to follow a person's video."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from hostbot.cli import main
+from hostbot.cli.policies import SHIPPED, policy_folder
 from hostbot.policy.policy import Policy
 from hostbot.types import Demonstration, Observation
 
-FOLDER = Path(__file__).parents[1] / "weights/preview"
+FOLDER = policy_folder(SHIPPED)
 
 
-def test_the_preview_watches_a_video_and_acts():
+def test_all_weights_together_can_be_shipped():
+    assert sum(path.stat().st_size for path in FOLDER.parent.rglob("*") if path.is_file()) < 30e6
+
+
+def test_they_watch_a_video_and_act():
     policy = Policy.load(FOLDER)
     rng = np.random.default_rng(0)
     before = policy.fingerprint()
@@ -24,4 +32,13 @@ def test_the_preview_watches_a_video_and_acts():
         np.abs(chunk.actions[0, [0, 1, 2, 10, 11, 12]] - home[[0, 1, 2, 10, 11, 12]]).max() < 0.1
     )  # a step, no leap
     assert policy.fingerprint() == before
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 24e6
+
+
+@pytest.mark.timeout(600)
+def test_they_do_tasks_from_one_human_video_each(tmp_path):
+    tasks = ("press-red_button", "place_in-red_apple-white_bowl")
+    words = ["eval", "--tasks", *tasks, "--trials", "2", "--execute", "8", "--workers", "1", "--films", "0"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    trials = [json.loads(line) for line in Path(tmp_path, "trials.jsonl").read_text().splitlines()]
+    assert len(trials) == 4
+    assert sum(trial["success"] for trial in trials) >= 3
