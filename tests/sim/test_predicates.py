@@ -48,6 +48,34 @@ def test_inside_does_not_count_what_hovers():
     assert not env.task.success.holds(world)
 
 
+def test_a_cup_that_is_put_down_in_a_bowl_with_its_ball_is_not_poured():
+    env, world = world_of("pour-purple_cup-yellow_bowl")
+    bowl = world.pose("yellow_bowl").pos
+    inner = world.pose("orange_ball").pos - world.pose("purple_cup").pos
+    put(world, "purple_cup", bowl + np.array([0, 0, 0.012]))
+    put(world, "orange_ball", bowl + np.array([0, 0, 0.012]) + inner)
+    settle(world)
+    assert np.linalg.norm((world.pose("orange_ball").pos - bowl)[:2]) < world.shapes["yellow_bowl"].inner
+    assert not env.task.success.holds(world)
+    put(world, "purple_cup", bowl + np.array([0, 0, 0.3]))
+    put(world, "orange_ball", bowl + np.array([0, 0, 0.02]))
+    mujoco.mj_forward(world.model, world.data)
+    assert env.task.success.holds(world)
+
+
+def test_a_bowl_that_is_brought_with_what_is_in_it_is_not_taken_out_of():
+    env, world = world_of("take_out-orange_plum-blue_bowl-purple_mat")
+    mat = world.pose("purple_mat").pos
+    put(world, "blue_bowl", mat + np.array([0, 0, 0.001]))
+    put(world, "orange_plum", mat + np.array([0, 0, 0.012]))
+    settle(world)
+    assert not env.task.success.holds(world)
+    put(world, "blue_bowl", mat + np.array([0, 0.25, 0.001]))
+    put(world, "orange_plum", mat + np.array([0, 0, 0.001]))
+    settle(world)
+    assert env.task.success.holds(world)
+
+
 def test_placed_then_knocked_over_is_not_placed():
     env, world = world_of("stack-red_block-blue_block")
     base = world.pose("blue_block").pos

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hostbot.policy.skill import Skill
     from hostbot.sim.task import Task
 
-DEFAULT = "place_in-purple_plum-grey_pot"
+DEFAULT = "pour-purple_cup-yellow_bowl"
 SIDE = 256
 """Pixels a side of what people look at."""
 Watch = Callable[[int, "Decision"], None]

@@ -34,19 +34,34 @@ class Inside:
 
     def holds(self, world: World) -> bool:
         """Near the vessel's axis, above its floor, below its rim."""
-        shape, item = world.shapes[self.vessel], world.shapes[self.item]
         frame = world.pose(self.mark or self.vessel)
-        centre = world.pose(self.item).pos + world.pose(self.item).rot @ np.array([0, 0, item.height / 2])
-        local = frame.inverse().rot @ (centre - frame.pos)
-        if shape.sides != (0.0, 0.0) and not self.mark:
-            within = abs(local[0]) < shape.sides[0] and abs(local[1]) < shape.sides[1]
-        else:
-            within = bool(np.hypot(local[0], local[1]) < shape.inner)
-        deep = 0.0 < local[2] < shape.height + 0.25 * item.height
-        low = bool(world.base(self.item).pos[2] < frame.pos[2] + shape.height)
-        return bool(
-            within and deep and low and _standing(world, self.vessel) and not world.in_hand(self.item)
-        )
+        low = bool(world.base(self.item).pos[2] < frame.pos[2] + world.shapes[self.vessel].height)
+        surrounded = _surrounded(world, self.item, self.vessel, self.mark)
+        return surrounded and low and _standing(world, self.vessel) and not world.in_hand(self.item)
+
+
+def _surrounded(world: World, item: str, vessel: str, mark: str = "") -> bool:
+    """Whether a thing's middle is between a vessel's walls, however the vessel is turned."""
+    shape, height = world.shapes[vessel], world.shapes[item].height
+    frame, pose = world.pose(mark or vessel), world.pose(item)
+    local = frame.inverse().rot @ (pose.pos + pose.rot @ np.array([0, 0, height / 2]) - frame.pos)
+    if shape.sides != (0.0, 0.0) and not mark:
+        within = abs(local[0]) < shape.sides[0] and abs(local[1]) < shape.sides[1]
+    else:
+        within = bool(np.hypot(local[0], local[1]) < shape.inner)
+    return bool(within and 0.0 < local[2] < shape.height + 0.25 * height)
+
+
+@dataclass(frozen=True)
+class Out:
+    """A thing is no longer in the vessel it was in: to carry both is not to pour, or to take out."""
+
+    item: str
+    vessel: str
+
+    def holds(self, world: World) -> bool:
+        """Anywhere else than between its walls."""
+        return not _surrounded(world, self.item, self.vessel)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostbot.sim.moves import Path, Pick, Tip
-from hostbot.sim.predicates import Inside
+from hostbot.sim.predicates import All, Inside, Out
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, ball, bowl, cup, thing
 
@@ -31,7 +31,7 @@ def pour(source: Thing, target: Thing, foils: tuple[Thing, ...]) -> Task:
         foils=foils,
         nested=((BALL.name, source.name, 0.007),),
         script=(Pick(item=source.name, style="around", straight=True), over, Tip(angle=1.95)),
-        success=Inside(BALL.name, target.name),
+        success=All((Inside(BALL.name, target.name), Out(BALL.name, source.name))),
         instructions=(
             f"Pour the ball from the {source.words} into the {target.words}.",
             f"Empty the {source.words} into the {target.words}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostbot.sim.moves import Pick, Put
-from hostbot.sim.predicates import At
+from hostbot.sim.predicates import All, At, Out
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, block, bowl, box, can, mat, plate, plum, thing
 
@@ -28,6 +28,7 @@ def take(
 ) -> Task:
     """The task of moving one thing from its host to one mat."""
     out = "out of" if family == "take_out" else "off"
+    there = At(item.name, target.name)
     return Task(
         name=f"{family}-{item.name}-{host.name}-{target.name}",
         family=family,
@@ -35,7 +36,7 @@ def take(
         foils=foils,
         nested=((item.name, host.name, height),),
         script=(Pick(item=item.name), Put(item=item.name, frame=target.name)),
-        success=At(item.name, target.name),
+        success=All((there, Out(item.name, host.name))) if family == "take_out" else there,
         instructions=(
             f"Take the {item.words} {out} the {host.words} and put it on the {target.words}.",
             f"Move the {item.words} from the {host.words} to the {target.words}.",
