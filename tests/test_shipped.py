@@ -37,8 +37,10 @@ def test_they_watch_a_video_and_act():
 @pytest.mark.timeout(600)
 def test_they_do_tasks_from_one_human_video_each(tmp_path):
     tasks = ("press-red_button", "place_in-red_apple-white_bowl")
-    words = ["eval", "--tasks", *tasks, "--trials", "2", "--execute", "8", "--workers", "1", "--films", "0"]
+    words = ["eval", "--tasks", *tasks, "--trials", "2", "--workers", "1", "--films", "0"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     trials = [json.loads(line) for line in Path(tmp_path, "trials.jsonl").read_text().splitlines()]
     assert len(trials) == 4
+    told = json.loads(Path(tmp_path, "evaluation.json").read_text())["config"]
+    assert told["execution"]["execute"] == Policy.load(FOLDER).spec.execute == 8
     assert sum(trial["success"] for trial in trials) >= 3

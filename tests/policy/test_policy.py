@@ -377,6 +377,14 @@ def test_a_packed_policy_is_half_as_large_and_acts_nearly_the_same(tmp_path):
     assert Policy.load(tmp_path / "again").fingerprint() == back.fingerprint(), (
         "rounding twice is rounding once"
     )
+    assert read_bundle(tmp_path / "again").spec.execute is None
+    pack(tmp_path / "again", tmp_path / "brisk", execute=2)
+    assert read_bundle(tmp_path / "brisk").spec.execute == 2
+    pack(tmp_path / "brisk", tmp_path / "still brisk")
+    assert read_bundle(tmp_path / "still brisk").spec.execute == 2
+    with pytest.raises(BadInput, match="cannot be executed"):
+        pack(tmp_path / "again", tmp_path / "never", execute=policy.horizon + 1)
+    assert not (tmp_path / "never").exists()
 
 
 def test_a_bundle_may_leave_its_vae_elsewhere(tmp_path):

@@ -34,8 +34,8 @@ class Demo:
     """Your own video of the task, any that a phone makes."""
     instruction: str = ""
     """With --video: the task, in words."""
-    execute: Annotated[int | None, arg(metavar="STEPS")] = 8
-    """Steps of each chunk before the robot looks again."""
+    execute: Annotated[int | None, arg(metavar="STEPS")] = None
+    """Steps of each chunk before the robot looks again; as many as the policy does best with if not said."""
     seconds: float = 14.0
     """The robot's time, after which it has failed."""
     seed: int = 0

@@ -20,12 +20,13 @@ from hostbot.types import BadInput, Demonstration, Event, Frames
 if TYPE_CHECKING:
     from hostbot.bench.perform import Performance
     from hostbot.cli.demo import Demo
+    from hostbot.policy.execution import ExecutionConfig
     from hostbot.policy.policy import Policy
     from hostbot.policy.session import Decision
     from hostbot.policy.skill import Skill
     from hostbot.sim.task import Task
 
-DEFAULT = "pour-purple_cup-yellow_bowl"
+DEFAULT = "place_in-green_block-brown_box"
 SIDE = 256
 """Pixels a side of what people look at."""
 Watch = Callable[[int, "Decision"], None]
@@ -57,7 +58,8 @@ def follow(flags: Demo, fresh: Callable[[Path], None]) -> None:
         raise BadInput(f"--seconds is in 0..600, got {flags.seconds:g}")
     chosen = task(flags.task or DEFAULT)
     policy = load_policy(flags.policy, "cpu", "float32")
-    ExecutionConfig(execute=flags.execute).steps(policy.horizon)
+    execution = ExecutionConfig(execute=flags.execute or policy.spec.execute)
+    execution.steps(policy.horizon)
     fresh(flags.out)
     record_run(flags.out, flags, {"demo": flags.seed})
     shown = _own(flags, policy) if flags.video is not None else _filmed(flags, chosen, policy)
@@ -67,7 +69,7 @@ def follow(flags: Demo, fresh: Callable[[Path], None]) -> None:
     skill = policy.acquire(shown.video, shown.instruction)
     acquire_s = time.perf_counter() - begin
     print(f"acquired in {acquire_s:.2f} s: {skill.num_frames} control steps to follow")
-    done = _act(flags, policy, skill, chosen, shown)
+    done = _act(flags, policy, skill, chosen, shown, execution)
     if policy.fingerprint() != before:
         raise RuntimeError("a weight has changed")
     _leave(flags.out, policy, shown, done)
@@ -111,10 +113,11 @@ def _own(flags: Demo, policy: Policy) -> Shown:
     return Shown(video=flags.video, instruction=flags.instruction, frames=seen.views[VIEW])
 
 
-def _act(flags: Demo, policy: Policy, skill: Skill, chosen: Task, shown: Shown) -> Performance:
+def _act(
+    flags: Demo, policy: Policy, skill: Skill, chosen: Task, shown: Shown, execution: ExecutionConfig
+) -> Performance:
     """The robot in its own scene, filmed larger than it sees."""
     from hostbot.bench.perform import perform
-    from hostbot.policy.execution import ExecutionConfig
     from hostbot.sim.demonstrator import VIEW
     from hostbot.sim.env import EnvConfig, SimEnv
     from hostbot.sim.render import Painter
@@ -131,7 +134,7 @@ def _act(flags: Demo, policy: Policy, skill: Skill, chosen: Task, shown: Shown) 
                 skill,
                 env,
                 flags.seed,
-                execution=ExecutionConfig(execute=flags.execute),
+                execution=execution,
                 look=lambda: painter.draw(world.data, [VIEW])[VIEW],
                 watch=watch,
             )

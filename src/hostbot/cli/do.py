@@ -95,6 +95,7 @@ class Do:
     def _act(self, policy: Policy, skill: Skill, env: SimEnv, at: dict[str, float]) -> dict[str, object]:
         """Until the task is judged done or the time is over."""
         from hostbot.bench.perform import perform
+        from hostbot.policy.execution import ExecutionConfig
 
         limit = int(env.config.seconds * env.config.rate_hz)
         with progress("acting", limit) as tick:
@@ -103,6 +104,7 @@ class Do:
                 skill,
                 env,
                 self.seed,
+                execution=ExecutionConfig(execute=policy.spec.execute),
                 look=None if self.out is None else env.render,
                 watch=lambda frame, decision: tick(),
             )

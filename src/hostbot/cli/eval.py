@@ -59,7 +59,7 @@ class Eval:
     """The expert acts up to this event (contact, grasp, carry …) and the policy goes on: so it shows where it fails.
     For --tasks that all have it."""
     execute: Annotated[int | None, arg(metavar="STEPS")] = None
-    """Steps of each chunk that are executed; all of them as in the paper."""
+    """Steps of each chunk that are executed; if not said as many as the policy does best with: all in the paper."""
     skip_future: bool = False
     """Leave the visual stage out: faster."""
     noise: Annotated[float | None, arg(metavar="SCALE")] = None
@@ -161,6 +161,8 @@ def _closed_loop(flags: Eval) -> None:
     policy = _load(flags, device, config.wave) if local else None
     if policy is not None:
         config = replace(config, rate_hz=policy.embodiment.rate_hz)
+        if flags.execute is None:
+            config = replace(config, execution=replace(config.execution, execute=policy.spec.execute))
     rollout = Rollout(
         _player(flags, policy),
         config,

@@ -119,12 +119,14 @@ class Pack:
     """A policy that `hostbot train` exported."""
     out: Path
     """The folder to write; it must not exist."""
+    execute: Annotated[int | None, arg(metavar="STEPS")] = None
+    """Note that it does best with so many steps of a chunk before it looks again; as before if not said."""
 
     def run(self) -> None:
         """Read, round, write."""
         from hostbot.policy.bundle import pack
 
-        pack(self.policy, self.out)
+        pack(self.policy, self.out, self.execute)
         size = sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file())
         print(f"{self.out}: {size / 1e6:.1f} MB")
 

@@ -44,7 +44,7 @@ class Recipe:
     """Drills of either body that nothing is learned from."""
     drill_share: float = 0.25
     """Of the steps of acting, so that matching is not forgotten."""
-    stray: float = 1.0
+    stray: float = 1.5
     """How far recorded robots stray from their way, and get back."""
     side: int = 64
     """Of recorded pictures, which are kept as they are until they are encoded."""

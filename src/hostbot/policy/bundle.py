@@ -58,6 +58,8 @@ class PolicySpec:
     """Trained with the whole demonstration as its window (an ablation): played at whatever pace fits it in."""
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     cascade: CascadeConfig = field(default_factory=CascadeConfig)
+    execute: int | None = None
+    """Steps of a chunk that it does best with where the caller does not say; None: all, as in the paper."""
 
     def check(self, model: HostConfig) -> None:
         """Refuse a model of other sizes."""
@@ -73,6 +75,8 @@ class PolicySpec:
         for what, (ours, theirs) in pairs.items():
             if ours != theirs:
                 raise BadInput(f"policy {self.name!r} is for {ours} {what} but its model has {theirs}")
+        if self.execute is not None and not 1 <= self.execute <= model.horizon:
+            raise BadInput(f"a chunk has {model.horizon} steps; {self.execute} of them cannot be executed")
 
     def grid(self, model: HostConfig) -> DemoGrid:
         """The grid demonstrations are encoded on."""
@@ -153,8 +157,10 @@ def write_bundle(
         raise
 
 
-def pack(policy: Path, out: Path) -> None:
+def pack(policy: Path, out: Path, execute: int | None = None) -> None:
     """Write a policy at half its size, its weights as float16; it loads and trains as before.
+
+    How much of a chunk it is best to execute is found out later than it is trained: ``execute`` notes it, if given.
 
     Of the folders its notes name only the last two parts stay: the others are this machine's. A VAE whose weights
     float16 cannot hold is rounded, too, and gets another identity.
@@ -164,13 +170,14 @@ def pack(policy: Path, out: Path) -> None:
     known = read_bundle(policy)
     if known.statistics is None:
         raise BadInput(f"{policy} has no statistics: it cannot act, packed or not")
-    spec, vae = known.spec, None
+    spec, vae = known.spec if execute is None else replace(known.spec, execute=execute), None
     if (policy / "vae").is_dir():
         seen_with = load_vae(policy / "vae").half()  # type: ignore[attr-defined]
         spec = replace(spec, codec=LatentCodec(copy.deepcopy(seen_with).float()).identity)
         vae = seen_with
     notes = {**_portable(known.notes), "packed": "float16"}
     model = checkpoint.load(policy / "model").half()
+    spec.check(model.config)
     write_bundle(out, model=model, spec=spec, statistics=known.statistics, vae=vae, notes=notes)
     for extra in policy.glob("*.safetensors"):  # heads that only training has
         shutil.copyfile(extra, out / extra.name)
