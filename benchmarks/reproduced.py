@@ -93,6 +93,7 @@ def _evaluation(folder: Path) -> dict[str, Any]:
             successes=int(trial["success"]),
             touched=int(bool(trial["touched"])),
             right_first=int(bool(trial["touched"]) and trial["touched"] == trial["meant"]),
+            followed=int(bool(trial["followed"])),
         )
     whole = sum(families.values(), Counter[str]())
     return {
@@ -102,7 +103,7 @@ def _evaluation(folder: Path) -> dict[str, Any]:
         "after": config.get("after", ""),
         "tasks_above_zero": sum(task["successes"] > 0 for task in report["tasks"]),
         "tasks": len(report["tasks"]),
-        **{key: whole[key] for key in ("trials", "successes", "touched", "right_first")},
+        **{key: whole[key] for key in ("trials", "successes", "touched", "right_first", "followed")},
         "families": {name: dict(count) for name, count in sorted(families.items())},
     }
 
