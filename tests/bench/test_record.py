@@ -37,6 +37,25 @@ def test_a_balance_that_makes_no_sense_is_refused(settings):
         RecordConfig(**settings)
 
 
+def test_some_robots_begin_midway_and_are_told_the_same():
+    whole, midway = RecordConfig(size=32, stray=1.0), RecordConfig(size=32, stray=1.0, midway=0.7)
+    lengths = {}
+    for config in (whole, midway):
+        kept = Kept()
+        for seed in range(600, 606):
+            _record_one(kept, 0, "robot", "stack-red_block-blue_block", seed, config)
+        assert {told for _, told in kept.episodes} == {task("stack-red_block-blue_block").instructions[0]}
+        lengths[config.midway] = [len(state) for state, _ in kept.episodes]
+    assert min(lengths[0.0]) > 35
+    assert 2 <= sum(length < 35 for length in lengths[0.7]) <= 6
+
+
+@pytest.mark.parametrize("settings", [{"midway": 1.5}, {"midway": 0.5, "sketch": True}])
+def test_beginning_midway_where_it_makes_no_sense_is_refused(settings):
+    with pytest.raises(BadInput, match="--midway"):
+        RecordConfig(**settings)
+
+
 def test_an_interrupted_recording_goes_on(tmp_path):
     root = tmp_path / "robot"
     notes = record(root, "robot", CONFIG)

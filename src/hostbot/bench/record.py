@@ -35,7 +35,7 @@ from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
 from hostbot.sim.drills import NAME, THINGS, drill
 from hostbot.sim.env import EnvConfig, seeded
-from hostbot.sim.episode import led_episode, robot_episode
+from hostbot.sim.episode import RobotEpisode, led_episode, midway_episode, robot_episode
 from hostbot.sim.layout import NoRoom
 from hostbot.sim.sketch import human_sketch, robot_sketch
 from hostbot.sim.task import Task
@@ -72,6 +72,8 @@ class RecordConfig:
     """Colourings of every task's things, in scenes of other things than the bench's; 0: the bench's own scenes."""
     stray: float = 0.0
     """How far the robot strays from its way, in centimetres or so, before it puts it right."""
+    midway: float = 0.0
+    """Share of robots that begin in the midst of their task, where somebody has lost the way."""
     sketch: bool = False
     """Robots at their decisive moments only, set there without physics; in drills people up to the contact, too."""
     drills: bool = False
@@ -84,10 +86,16 @@ class RecordConfig:
 
     def __post_init__(self) -> None:
         given = self.split != "train" or self.first_seed != _FIRST_SEED or self.families or self.variants
-        if self.led and (given or self.stray or self.sketch or self.drills):
+        if self.led and (given or self.stray or self.midway or self.sketch or self.drills):
             raise BadInput(
                 "robots that are led are where an evaluation's were: no split, seed, families, variants, straying, "
-                "sketches or drills"
+                "beginning midway, sketches or drills"
+            )
+        if not 0 <= self.midway <= 1:
+            raise BadInput(f"--midway is a share of robots, from 0 to 1, got {self.midway:g}")
+        if self.midway and self.sketch:
+            raise BadInput(
+                "sketched robots stand where they are put: neither --midway nor --sketch, or one of them"
             )
         if not 0 <= self.balance <= 1:
             raise BadInput(f"--balance is from 0 (tasks alike) to 1 (families alike), got {self.balance:g}")
@@ -214,7 +222,7 @@ def _episode(
         if config.sketch:
             made = robot_sketch(one, seed, env, config.stray, instead)
         else:
-            made = robot_episode(one, seed, env, config.stray)
+            made = _begun_midway(one, seed, env, config) or robot_episode(one, seed, env, config.stray)
         path = made.trajectory
         rows = {"observation.state": path.state, "action": path.action}
         return rows, dict(path.views), path.events, made.success
@@ -222,6 +230,13 @@ def _episode(
     demo, events, success = made_by(one, seed, DemonstratorConfig(size=config.size, rate_hz=config.rate_hz))
     assert demo is not None
     return {}, dict(demo.views), [e for e in events if e.frame < len(demo)], success
+
+
+def _begun_midway(one: Task, seed: int, env: EnvConfig, config: RecordConfig) -> RobotEpisode | None:
+    """Where this is one of those that begin midway, and there is something to go on with."""
+    if seeded(one, seed, "begins").random() >= config.midway:
+        return None
+    return midway_episode(one, seed, env)
 
 
 def _work(part: int, root: str, body: Body, config: RecordConfig, notes: Queue[Note | str]) -> None:
@@ -375,9 +390,11 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
 
 
 _SINCE: dict[str, Any] = {
+    "balance": 0.0,
     "families": [],
     "variants": 0,
     "stray": 0.0,
+    "midway": 0.0,
     "sketch": False,
     "drills": False,
     "raw": 0,

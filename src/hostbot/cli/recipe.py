@@ -46,6 +46,8 @@ class Recipe:
     """Of the steps of acting, so that matching is not forgotten."""
     stray: float = 1.5
     """How far recorded robots stray from their way, and get back."""
+    midway: float = 0.5
+    """Share of them that begin in the midst of their task, where somebody has lost the way."""
     side: int = 64
     """Of recorded pictures, which are kept as they are until they are encoded."""
     seen: int = 2

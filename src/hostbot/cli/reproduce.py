@@ -228,12 +228,13 @@ class Maker:
         elif self.piece in ACTING:
             place = ACTING.index(self.piece)
             shown = ("--balance", recipe.balance, *self.tasks())
+            midway = ("--midway", recipe.midway)
             self.record("record-human", "tasks", recipe.human[place], "human", seed, *shown)
-            self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *shown)
+            self.record("record-robot", "tasks", recipe.robot[place], "robot", seed, *midway, *shown)
             if encode:
                 self.begin_store("tasks", **self.acting())
                 self.record_led()
-            self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills")
+            self.record("record-acted", "acted", recipe.acted[place], "both", seed, "--drills", *midway)
 
     def record_led(self) -> None:
         """What experts do where the last policy that acts has got to by itself; nothing where there is none.

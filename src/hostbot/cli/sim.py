@@ -165,6 +165,9 @@ class Record:
     """Show a task's things in so many colourings, among other things than the bench's; 0: the bench's own scenes."""
     stray: float = 0.0
     """How far the robot strays before it puts it right: 1 is centimetres, and hands that begin elsewhere."""
+    midway: float = 0.0
+    """Share of robots that begin in the midst of their task, where somebody has lost the way: above a wrong place, say,
+    with the thing in the hand."""
     sketch: bool = False
     """Robots at their decisive moments only, set there without physics: many scenes to learn matching from.
     With --drills also people, up to the contact."""
@@ -201,6 +204,7 @@ class Record:
             first_seed=self.first_seed,
             variants=self.variants,
             stray=self.stray,
+            midway=self.midway,
             sketch=self.sketch,
             drills=self.drills,
             raw=self.raw,

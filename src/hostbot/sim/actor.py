@@ -133,6 +133,18 @@ class Actor:
         self.stand(vector)
         self._held = held
 
+    def swerve(self, away: Float[np.ndarray, " 3"]) -> Iterator[Float[np.ndarray, " 20"]]:
+        """Go somewhere else than the script wants, with all hands that have left their waiting pose."""
+        yield from self._approach(_moved(self._command, away, self._busy()), 1.0, 0.01)
+
+    def grip(self, opening: float, seconds: float) -> Iterator[Float[np.ndarray, " 20"]]:
+        """Open or close the jaws of those hands, whatever the script wants."""
+        self._openings |= dict.fromkeys(self._busy(), opening)
+        yield from self._stay(seconds)
+
+    def _busy(self) -> list[str]:
+        return [self.limb(role) for role in ("main", "other") if self._moved(role)]
+
     def _tidy(self) -> None:
         """A step of the idle hand to its waiting pose."""
         if self._idle:

@@ -267,32 +267,37 @@ class SimEnv(gymnasium.Env[dict[str, Any], Float[np.ndarray, " 20"]]):
         return Actor(task or self.task, self._world(), self.main, pace, rng)
 
     def lead(self, actions: Float[np.ndarray, "N 20"]) -> Actor | None:
-        """Let somebody else act first, then the expert takes over; None where there is nothing left to do.
+        """Let somebody else act first, then the expert takes over; None where there is nothing left to do."""
+        for action in actions:
+            self.advance(action)
+        return self.take_over(actions[-1] if len(actions) else self.state())
+
+    def take_over(self, told: Float[np.ndarray, " 20"]) -> Actor | None:
+        """The expert from here on, where hands were last told to be somewhere; None where nothing is left to do.
 
         It goes on with the hand that holds something of the task, if one does, and time begins anew.
         """
-        for action in actions:
-            self.advance(action)
-        world = self._world()
-        if self.success or self.task.success.holds(world):
+        if self.success or self.task.success.holds(self._world()):
             return None
         self.frame = 0
+        held = self.held()
+        if len(held) == 1 and self.task.hands == 1:
+            (self.main,) = held
+        actor = self.expert(steady=True)
+        actor.take_over(pack(unpack(self.state())[0], unpack(told)[1]), held)
+        return actor
+
+    def held(self) -> dict[str, str]:
+        """What each limb holds of the task's things."""
+        world = self._world()
         body = world.body
         assert isinstance(body, Robot)
-        held = {
+        return {
             limb: thing.name
             for limb in LIMBS
             for thing in self.task.things
             if (thing.name, f"hand:{limb}") in world.contacts and body.squeezes(world.data, limb)
         }
-        if len(held) == 1 and self.task.hands == 1:
-            (self.main,) = held
-        actor = self.expert(steady=True)
-        now, openings = unpack(self.state())
-        if len(actions):
-            openings = unpack(actions[-1])[1]
-        actor.take_over(pack(now, openings), held)
-        return actor
 
     def displace(self, stray: float) -> Float[np.ndarray, " 20"]:
         """Put hands somewhere else above the table before anything is done; what asks for them to stay there.

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from hostbot.sim.actor import Actor
 from hostbot.sim.env import EnvConfig, SimEnv
+from hostbot.sim.midway import begin_midway
 from hostbot.sim.task import Task
 from hostbot.types import BadInput, Event, Trajectory
 
@@ -48,6 +49,18 @@ def led_episode(
     env = SimEnv(task, config)
     env.begin(seed)
     actor = env.lead(actions)
+    if actor is None:
+        env.close()
+        return None
+    episode = _perform(env, actor, seed)
+    return episode if episode.trajectory.events else None
+
+
+def midway_episode(task: Task, seed: int, config: EnvConfig | None = None) -> RobotEpisode | None:
+    """How the expert goes on where another one has lost the way; None if that one was done, or never got lost."""
+    env = SimEnv(task, config)
+    env.begin(seed)
+    actor = begin_midway(env, seed)
     if actor is None:
         env.close()
         return None
