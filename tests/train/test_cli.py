@@ -96,7 +96,7 @@ def test_from_data_to_a_policy_and_on(home, store, capsys):
     assert found["finished"]
     human = ["train", "policy", "--stage", "2", "--samples", str(home / "s-human"), str(store), *SHORT]
     human += ["--weights", "0.7", "0.3", "--from", str(home / "one"), "--out", str(home / "two")]
-    assert main([*human, "--steps", "1"]) == 0
+    assert main([*human, "--steps", "1", "--stem", "4"]) == 0
     tune = [
         "train",
         "sft",
@@ -122,6 +122,10 @@ def test_from_data_to_a_policy_and_on(home, store, capsys):
 
     policy = Policy.load(home / "tuned" / "policy")
     assert policy.model.config.horizon == 16
+    assert policy.model.config.stem == 4  # as the weights that it was started from
+    lacking = ["train", "policy", *run, "--from", str(home / "two"), "--out", str(home / "three")]
+    assert main([*lacking, "--steps", "1", "--stem", "0"]) == 2
+    assert "a stem of 4" in capsys.readouterr().err
 
 
 def test_a_model_is_made_for_the_latents_of_its_samples(home, tmp_path, capsys):

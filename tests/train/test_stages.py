@@ -248,6 +248,9 @@ def test_a_run_leaves_its_averaged_weights_as_a_policy_that_starts_the_next(stor
     assert not load_head(tmp_path / "run", PointHead(toy.MODEL.grid, toy.MODEL.video.dim, cells=3))
     with pytest.raises(BadInput, match="other sizes"):
         load_model(tmp_path / "run", replace(toy.MODEL, horizon=8), trainer.world)
+    given = load_model(tmp_path / "run", replace(toy.MODEL, stem=4), trainer.world)
+    assert given.stem is not None
+    assert torch.equal(given.proprio.weight, started.proprio.weight)
     with pytest.raises(BadInput, match="no weights"):
         load_model(tmp_path, toy.MODEL, trainer.world)
 

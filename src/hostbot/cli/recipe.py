@@ -60,6 +60,8 @@ class Recipe:
     decoder_width: int = 16
     patch: int = 4
     """Latents along a token's side; the VAE's are fine."""
+    stem: int = 64
+    """Channels of the convolutions before the cut into tokens; a policy without them that is gone on from gets them."""
     batch: int = 512
     shared: int = 4
     lr: float = 5e-4
@@ -78,7 +80,7 @@ class Recipe:
 
 SMALL = Recipe(
     families=("press",), robot=(4, 4, 4), human=(2, 2, 2), variants=2, acted=(8, 8, 8), states=2,
-    led=1, led_times=2, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, batch=8,
+    led=1, led_times=2, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, stem=8, batch=8,
     validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""

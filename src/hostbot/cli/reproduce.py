@@ -431,7 +431,7 @@ class Maker:
         return [
             "--samples", *stores, "--weights", *shares, "--vae", self.seen_with(), "--batch", recipe.batch,
             "--shared", recipe.shared, "--lr", recipe.lr, "--optimiser", "muon", "--one-view", 0, "--patch",
-            recipe.patch, "--seed", self.seed, "--compile", "True", "--graphs", "--run-ahead",
+            recipe.patch, "--stem", recipe.stem, "--seed", self.seed, "--compile", "True", "--graphs", "--run-ahead",
         ]  # fmt: skip
 
     def learn(self, stores: Mapping[Path, float]) -> None:

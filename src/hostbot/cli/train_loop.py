@@ -148,6 +148,9 @@ class Learning(Loop):
     """Sizes and settings."""
     patch: Annotated[int | None, arg(metavar="N")] = None
     """Latents along a token's side; the preset's if not said. 1 sees finer, with four times the tokens of 2."""
+    stem: Annotated[int | None, arg(metavar="CHANNELS")] = None
+    """Convolutions over what is seen, before it is cut into tokens; 0: none. As the weights have it that are started
+    from, or the preset, if not said; weights without can be given one."""
     optimiser: Literal["adamw", "muon"] | None = None
     """AdamW as in the paper, or Muon for the blocks' matrices."""
     shared: int = 1
@@ -169,7 +172,9 @@ class Learning(Loop):
 def _model(verb: Learning, samples: Path) -> Any:
     """The preset's model for latents of the shape that the samples have."""
     from hostbot.data.samples import Store
+    from hostbot.model.checkpoint import read_manifest
     from hostbot.presets import PRESETS
+    from hostbot.train.export import model_folder
 
     model = PRESETS[verb.preset]().model
     grid, (channels, height, width) = model.grid, Store(samples).info.latent
@@ -180,7 +185,10 @@ def _model(verb: Learning, samples: Path) -> Any:
         view_width=width,
         patch=grid.patch if verb.patch is None else verb.patch,
     )
-    return replace(model, grid=grid)
+    stem = verb.stem
+    if stem is None and verb.source is not None:
+        stem = int(read_manifest(model_folder(verb.source))["config"].get("stem", 0))
+    return replace(model, grid=grid, stem=model.stem if stem is None else stem)
 
 
 def _sight(names: tuple[str, ...], samples: Path) -> tuple[int, ...]:

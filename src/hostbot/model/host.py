@@ -24,6 +24,7 @@ from hostbot.model.layers import Linear, LocalisationCodec
 from hostbot.model.mot import JointPlan, Stream, Tokens
 from hostbot.model.rope import grid_rope, line_rope
 from hostbot.model.shared import SharedPlan, WatchPlan, any_layer
+from hostbot.model.stem import Stem
 from hostbot.model.tokens import GridConfig, grid_positions, keep_views, patchify, unpatchify
 from hostbot.types import BadInput
 
@@ -66,6 +67,8 @@ class HostConfig:
     action_head_norm: bool = False
     """Norm before the action head; off in FastWAM and in the paper."""
     flow: FlowConfig = dataclasses.field(default_factory=FlowConfig)
+    stem: int = 0
+    """Channels of the convolutions over what is given to see, before it is cut into tokens; 0: none, as in Wan."""
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "num_heads", "head_dim", "text_dim"):
@@ -148,6 +151,7 @@ class HostModel(nn.Module):
         self.action = ActionExpert(config.action, config.action_dim, config.action_head_norm)
         self.localisation = LocalisationCodec(config.video.dim)
         self.proprio = Linear(config.state_dim, config.video.text_dim)
+        self.stem = Stem(config.grid, config.stem, config.video.dim) if config.stem else None
         self.checkpointing = False
         self.joint_layer: Callable[..., Any] = any_layer
         self._ropes: dict[tuple[object, ...], Float32[Tensor, "S d/2 2"]] = {}
@@ -165,6 +169,14 @@ class HostModel(nn.Module):
         torch.backends.cuda.enable_cudnn_sdp(False)
         self.joint_layer = torch.compile(any_layer, dynamic=False)
 
+    def give_stem(self, width: int) -> None:
+        """Convolutions that change nothing yet, for a model that had none."""
+        if self.stem is not None:
+            raise BadInput(f"the model has a stem of {self.config.stem} channels already")
+        self.config = dataclasses.replace(self.config, stem=width)
+        weight = self.proprio.weight
+        self.stem = Stem(self.config.grid, width, self.config.video.dim).to(weight.device, weight.dtype)
+
     # Tokens -------------------------------------------------------------------------------------------
 
     def demo_tokens(
@@ -173,12 +185,18 @@ class HostModel(nn.Module):
         """z^d, less the views that are not there."""
         grid = self.config.grid
         grid.check(demo, grid.demo_latents, "demonstration")
-        return self.video.embed(keep_views(patchify(demo, grid.patch), views, grid))
+        tokens = self.video.embed(keep_views(patchify(demo, grid.patch), views, grid))
+        return tokens if self.stem is None else tokens + self.stem(demo, views)
+
+    def observation_tokens(self, latents: Float[Tensor, "B C 1 H W"]) -> Float32[Tensor, "B S w"]:
+        """z^o."""
+        tokens = self.frame_tokens(latents, 1, "observation")
+        return tokens if self.stem is None else tokens + self.stem(latents)
 
     def frame_tokens(
         self, latents: Float[Tensor, "B C F H W"], num_frames: int, what: str
     ) -> Float32[Tensor, "B S w"]:
-        """z^o or y^o."""
+        """y^o, or what of z^o is Wan's."""
         self.config.grid.check(latents, num_frames, what)
         return self.video.embed(patchify(latents, self.config.grid.patch))
 
@@ -260,7 +278,7 @@ class HostModel(nn.Module):
 
         With ``sight`` only some of the robot's views are looked at, as if there were no others.
         """
-        tokens = keep_views(self.frame_tokens(context.observation, 1, "observation"), sight, self.config.grid)
+        tokens = keep_views(self.observation_tokens(context.observation), sight, self.config.grid)
         device = tokens.device
         _, mod = self.video.time(torch.zeros(1, 1, device=device))
         demo, stream = None, None
@@ -318,7 +336,7 @@ class HostModel(nn.Module):
     def _embed(self, context: Context, noised: Noised) -> Tokens:
         grid = self.config.grid
         parts = [] if context.demo is None else [self.demo_tokens(context.demo, context.views)]
-        parts.append(self.frame_tokens(context.observation, 1, "observation"))
+        parts.append(self.observation_tokens(context.observation))
         parts.append(self.localisation.encode(noised.noisy.p[:, None]))
         parts.append(self.frame_tokens(noised.noisy.o, grid.future_latents, "future"))
         with torch.no_grad():

@@ -225,7 +225,7 @@ def load_video(model: HostModel, folder: Path) -> None:
 
 
 def to_diffusers(model: HostModel) -> dict[str, Tensor]:
-    """The video expert as ``diffusers.WanTransformer3DModel`` names it; gates and p have no place there."""
+    """The video expert as ``diffusers.WanTransformer3DModel`` names it; gates, p and a stem have no place there."""
     parameters, grid = dict(model.named_parameters()), model.config.grid
     return {
         theirs: _theirs(

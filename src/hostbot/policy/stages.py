@@ -75,7 +75,7 @@ class Stages:
         def run() -> None:
             self._cache_state()
             seen = [model.demo_tokens(buffers.demo, views)] if with_demo else []
-            seen.append(model.frame_tokens(buffers.observation, 1, "observation"))
+            seen.append(model.observation_tokens(buffers.observation))
             x = torch.cat([*seen, codec.encode(buffers.noise_p)], dim=1)
             velocity = codec.decode(passes.video(x, stream, mod))
             buffers.p_begun.copy_(flow.euler(buffers.noise_p, velocity, sigmas[0], sigmas[1]))

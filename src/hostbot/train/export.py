@@ -113,12 +113,19 @@ def model_folder(source: Path) -> Path:
 
 
 def load_model(source: Path, config: HostConfig, world: World) -> HostModel:
-    """Weights to start from, in float32; a model of other sizes is refused, one of other loss settings is not."""
+    """Weights to start from, in float32; a model of other sizes is refused, one of other loss settings is not.
+
+    One without a stem is given the one that is wanted.
+    """
     model = checkpoint.load(model_folder(source), torch.float32, world.device)
     if _sizes(model.config) != _sizes(config):
         raise BadInput(
             f"{source} is a model of other sizes; give the --preset and the --patch it was made with"
         )
+    if config.stem and not model.config.stem:
+        model.give_stem(config.stem)
+    if config.stem != model.config.stem:
+        raise BadInput(f"{source} has a stem of {model.config.stem} channels, not of {config.stem}")
     model.config = config
     return model
 
