@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from hostbot.model import checkpoint as model_checkpoint
 from hostbot.model.host import HostModel
 from hostbot.model.tokens import GridConfig, patchify
+from hostbot.train.distributed import World
 from hostbot.train.evaluate import pointing
 from hostbot.train.export import export, load_head, load_model
 from hostbot.train.lora import LoraConfig, LowRank, adapt, merged
@@ -214,7 +215,7 @@ def test_a_low_rank_change_begins_at_nothing_and_merges_into_plain_weights(store
     with torch.no_grad():
         for module in stage.module.modules():
             if isinstance(module, LowRank):
-                module.up.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
+                module.up.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
     changed = stage.module(batch, g.manual_seed(0))["total"]
     assert not torch.allclose(changed, plain, rtol=1e-3)
     weights = merged(dict(stage.module.named_parameters()), stage.module.model)
@@ -248,11 +249,22 @@ def test_a_run_leaves_its_averaged_weights_as_a_policy_that_starts_the_next(stor
     assert not load_head(tmp_path / "run", PointHead(toy.MODEL.grid, toy.MODEL.video.dim, cells=3))
     with pytest.raises(BadInput, match="other sizes"):
         load_model(tmp_path / "run", replace(toy.MODEL, horizon=8), trainer.world)
-    given = load_model(tmp_path / "run", replace(toy.MODEL, stem=4), trainer.world)
-    assert given.stem is not None
-    assert torch.equal(given.proprio.weight, started.proprio.weight)
+    for wrong in (0, 4):
+        with pytest.raises(BadInput, match="a stem of 3 channels, not of"):
+            load_model(tmp_path / "run", replace(toy.MODEL, stem=wrong), trainer.world)
     with pytest.raises(BadInput, match="no weights"):
         load_model(tmp_path, toy.MODEL, trainer.world)
+
+
+def test_weights_without_a_stem_are_given_the_one_that_is_wanted(tmp_path):
+    model_checkpoint.save(HostModel(replace(toy.MODEL, stem=0)), tmp_path / "model")
+    world = World(mode="single", rank=0, size=1, device=torch.device("cpu"))
+    plain = load_model(tmp_path, replace(toy.MODEL, stem=0), world)
+    given = load_model(tmp_path, toy.MODEL, world)
+    assert plain.stem is None
+    assert given.stem is not None
+    assert given.config == toy.MODEL
+    assert torch.equal(given.proprio.weight, plain.proprio.weight)
 
 
 def test_validation_tells_errors_of_the_cascade_and_the_gap_to_a_wrong_demonstration(store, tmp_path):

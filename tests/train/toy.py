@@ -30,6 +30,7 @@ MODEL = HostConfig(
     horizon=4,
     text_length=3,
     action_head_norm=True,
+    stem=3,
 )
 CONFIG = TrainConfig(
     steps=12,
