@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hostbot.bench.record import STRIDE, RecordConfig, _record_one, jobs, num_done, parts_of, record
+from hostbot.bench.record import STRIDE, RecordConfig, _record_one, jobs, num_done, parts_of, record, wordings
+from hostbot.data.sources import open_source
 from hostbot.data.store import open_dataset
+from hostbot.data.wordings import read_wordings, wordings_path
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.drills import drill
 from hostbot.sim.env import EnvConfig, SimEnv
@@ -89,6 +91,30 @@ def test_a_robot_dataset_has_actions_events_and_moving_pictures(tmp_path):
     assert {source.episode(k).instruction for k in range(len(source))} == wanted
     frames = source.frames(0, "third_person", [0, len(rows["action"]) - 1])
     assert np.abs(frames[0].astype(int) - frames[1]).max() > 20
+
+
+@pytest.mark.parametrize("raw", [0, 32])
+def test_a_robot_dataset_tells_in_which_ways_its_tasks_can_be_said(tmp_path, raw):
+    config = RecordConfig(families=("press",), episodes_per_task=1, size=32, variants=2, raw=raw)
+    list(record(tmp_path / "robot", "robot", config))
+    ways = read_wordings(tmp_path / "robot")
+    source = open_source(tmp_path / "robot", None)
+    assert {source.episode(k).instruction for k in range(len(source))} == set(ways)
+    assert all(said[0] == named and len(set(said)) >= 2 for named, said in ways.items())
+    wordings_path(tmp_path / "robot").unlink()
+    assert (
+        list(record(tmp_path / "robot", "robot", config)) == []
+    )  # a recording that was killed at its very end
+    assert read_wordings(tmp_path / "robot") == ways
+
+
+def test_no_way_to_say_a_recorded_task_is_a_novel_one():
+    said = {
+        way for ways in wordings(RecordConfig(variants=12, episodes_per_task=12)).values() for way in ways
+    }
+    novel = {way for name in split().novel for way in task(name).instructions}
+    assert len(said) > 3000
+    assert not said & novel
 
 
 def test_a_human_part_has_one_view_and_no_actions(tmp_path):

@@ -30,6 +30,7 @@ import numpy as np
 from hostbot.bench.leads import RATE_HZ, STRIDE, lead_of, leads
 from hostbot.data.concat import concatenate
 from hostbot.data.reels import ReelKind, ReelWriter, is_reels, join_reels, num_recorded
+from hostbot.data.wordings import wordings_path, write_wordings
 from hostbot.data.write import DatasetWriter
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, demonstrate
@@ -346,6 +347,7 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
     if (root / "meta" / "info.json").exists() or is_reels(root):
         if left:
             raise BadInput(f"{root} holds another recording; give another folder")
+        _note_wordings(root, body, config)
         return
     _claim(parts, config)
     context = get_context("spawn")
@@ -384,9 +386,31 @@ def record(root: Path, body: Body, config: RecordConfig, *, until: float = float
     if left == 0:
         if config.raw:
             join_reels(parts, root, _reel_kind(body, config))
-            return
-        concatenate([parts / f"part-{part:02d}" for part in range(config.workers)], root)
-        shutil.rmtree(parts)
+        else:
+            concatenate([parts / f"part-{part:02d}" for part in range(config.workers)], root)
+            shutil.rmtree(parts)
+        _note_wordings(root, body, config)
+
+
+def _note_wordings(root: Path, body: Body, config: RecordConfig) -> None:
+    """In which ways a robot may be told what was recorded."""
+    if body == "robot" and not wordings_path(root).exists():
+        write_wordings(root, wordings(config))
+
+
+def wordings(config: RecordConfig) -> dict[str, tuple[str, ...]]:
+    """All ways to say each task that is recorded, the one that names it first; a drill is said in one way."""
+    if config.drills:
+        return {}
+    listed = {job for part in range(config.workers) for job in jobs(config, part)}
+    kinds = {
+        (name, 0 if config.led or not config.variants else config._variant(job)): job for name, job in listed
+    }
+    found = {}
+    for (name, _), job in sorted(kinds.items()):
+        ways = task(name).instructions if config.led else config.task_of(name, job, job).instructions
+        found[ways[0]] = ways
+    return found
 
 
 _SINCE: dict[str, Any] = {

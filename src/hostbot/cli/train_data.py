@@ -130,6 +130,7 @@ def preparation(
     import torch
 
     from hostbot.data.stats import load_statistics, statistics_path
+    from hostbot.data.wordings import read_wordings
     from hostbot.model.text import HashedWords, TextEncoder, load_umt5
     from hostbot.model.vae import LatentCodec, load_vae
     from hostbot.presets import PRESETS
@@ -158,6 +159,7 @@ def preparation(
         part=part,
         split=split,
         cameras=find_cameras(data.cameras),
+        wordings=read_wordings(data.robot),
     )
 
 

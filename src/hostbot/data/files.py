@@ -6,6 +6,7 @@ hostbot keeps a sidecar in ``meta/hostbot/`` that LeRobot does not look at:
   file of the dataset, metadata included; ``c`` is the crc32 of ``files`` as compact JSON with sorted keys.
 - ``embodiment.json``: what the action vector means, where the writer was told.
 - ``events.parquet``: episode_index, frame, name; one row an event.
+- ``wordings.json``: other ways to say the tasks (``wordings.py``); not listed, anybody may write it.
 - ``overlay/``: only after a crash, or for the instant of a commit. Files in it supersede those of the same
   relative path in the folder (``commit`` in ``journal.py`` says why).
 

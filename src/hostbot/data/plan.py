@@ -25,6 +25,7 @@ from hostbot.data.processes import Pool
 from hostbot.data.sampling import SampleConfig, demo_length, view_columns
 from hostbot.data.stats import ACTION, RELATIVE, STATE, Statistics
 from hostbot.data.takes import Take, crop_point, draw_version, make_take
+from hostbot.data.wordings import Wordings
 from hostbot.geometry import between, to_relative
 from hostbot.types import AGAIN, ASTRAY, BACK, BadInput, Camera, Correspondence, DataError, EpisodeSource
 
@@ -82,6 +83,8 @@ class Plan:
 
 
 BODIES: tuple[Body, ...] = ("robot", "human")
+_WORDING = 3
+"""Sets what is drawn for this apart from what is drawn for other things."""
 CHUNK = 64
 """Pairs that are planned at once."""
 _TakeKey = tuple[Body, int, int]
@@ -109,9 +112,11 @@ class Planner:
         statistics: Statistics,
         config: SampleConfig,
         cameras: Sequence[Camera] = (),
+        wordings: Wordings | None = None,
     ) -> None:
         self.sources, self.config, self.robot = sources, config, sources["robot"]
-        self._given = (sources, statistics, config, cameras)
+        self._given = (sources, statistics, config, cameras, wordings)
+        self._wordings = wordings or {}
         wanted = RELATIVE if config.relative_actions else ACTION
         for name in (STATE, wanted):
             if name not in statistics.features:
@@ -257,7 +262,8 @@ class Planner:
         targets = couple.target_frames(played, states, config.couple)
         now = robot.frames[states]
         state, action = self._played(robot)
-        text = texts.setdefault(told, len(texts))
+        said = self._said(told, pair, version)
+        text = texts.setdefault(said, len(texts))
         point, seen, decision = (a[states] for a in pointing)
         frames = robot.frames[np.concatenate([states[:, None], targets.frames], axis=1)]
         same = np.ones(len(states), np.int32)
@@ -277,6 +283,14 @@ class Planner:
             point=point,
             seen=seen,
         )
+
+    def _said(self, told: str, pair: Pair, version: int) -> str:
+        """The words of whoever made the video: one of the ways to say the task, the same with every robot."""
+        ways = self._wordings.get(told, ())
+        if not ways:
+            return told
+        drawn = [self.config.seed, _WORDING, BODIES.index(pair.demo_body), pair.demo, version]
+        return ways[int(np.random.default_rng(drawn).integers(len(ways)))]
 
     def _meant(self, robot: Take, played: Correspondence) -> Bool[np.ndarray, " M"]:
         """Frames of a take whose chunk holds nothing that the robot was led to rather than meant."""

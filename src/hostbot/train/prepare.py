@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from hostbot.data.plan import Labels, Planner
 from hostbot.data.samples import Origin, Store, create_store
 from hostbot.data.sampling import SampleConfig
 from hostbot.data.stats import Statistics, fingerprint
+from hostbot.data.wordings import Wordings
 from hostbot.model.text import TextEncoder
 from hostbot.train.labels import ByAlignment, ByClock, ByEvents
 from hostbot.train.latents import ClipEncoder
@@ -57,6 +58,7 @@ class Preparation:
     part: str
     split: str
     cameras: Sequence[Camera] = ()
+    wordings: Wordings = field(default_factory=dict)
 
     def begin(
         self,
@@ -66,7 +68,7 @@ class Preparation:
         workers: int = 0,
     ) -> tuple[Store, list[Piece]]:
         """Plan the samples and make the store, or open the one that was begun; ``clips`` are encoded together."""
-        planner = Planner(self.sources, self.statistics, self.config, self.cameras)
+        planner = Planner(self.sources, self.statistics, self.config, self.cameras, self.wordings)
         plan = planner.plan(self.pairs, self.labels, tick, workers)
         num_views, num_frames = len(self.config.embodiment.views), plan.rows.frames.shape[1]
         pieces = pieces_of(plan, clips or self.encoder.piece(num_views, num_frames, self.config.image_size))
