@@ -1,6 +1,7 @@
 """What a run of ``hostbot reproduce`` has left, in one file: its steps, its validations, evaluations of its policies.
 
 python benchmarks/reproduced.py RUN --evals RUN/eval/refine OTHER --hardware "one NVIDIA H200" --out results/NAME.json
+python benchmarks/reproduced.py --evals LATER --out results/NAME.json    # more evaluations of the same weights
 
 Evaluations are folders that ``hostbot eval`` wrote; each is told with how it was made. Of a run that is still going on
 there is what it has written so far.
@@ -22,12 +23,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?", help="left out: evaluations are added to what is there")
     parser.add_argument("--evals", type=Path, nargs="*", default=[])
-    parser.add_argument("--hardware", required=True, help="where it ran, in words")
+    parser.add_argument("--hardware", default="", help="where it ran, in words")
     parser.add_argument("--commit", help="as of which commit it ran, where the run itself does not know")
     parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args()
+    if flags.run is None:
+        found = _read(flags.out)
+        found["evaluations"] += [_evaluation(folder) for folder in flags.evals]
+        flags.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"added {len(flags.evals)} to {flags.out}")
+        return
+    if not flags.hardware:
+        parser.error("--hardware tells where the run ran")
     recipe = _read(flags.run / "recipe.json")
     pieces = {piece: _piece(flags.run, piece) for piece in _PIECES if (flags.run / "pieces" / piece).is_dir()}
     commits = {made["commit"] for made in pieces.values() if made.get("commit")}
