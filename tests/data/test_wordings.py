@@ -37,12 +37,12 @@ def test_what_says_nothing_is_refused(tmp_path, value):
         read_wordings(tmp_path)
 
 
-def planned(wordings):
+def planned(wordings, said="{} Now.", mirror=False):
     bodies = sources(tuple(range(30, 46)), tuple(range(25, 41)))
-    config = sample_config(demos=3, demo_takes=2, states=4, take=TakeConfig())
+    config = sample_config(demos=3, demo_takes=2, states=4, take=TakeConfig(mirror=mirror))
     chosen = choose_pairs(pairs(make_split(bodies, SplitConfig(validation=0)), "train", "human"), config)
     told = {bodies["robot"].episode(k).instruction for k in range(len(bodies["robot"]))}
-    ways = {one: (one, f"Please: {one}", f"{one} Now.") for one in told} if wordings else {}
+    ways = {one: (one, f"Please: {one}", said.format(one)) for one in told} if wordings else {}
     planner = Planner(bodies, statistics_of(bodies), config, (ABOVE,), ways)
     return planner.plan(chosen, truth(bodies)), ways, bodies
 
@@ -62,3 +62,12 @@ def test_nothing_else_depends_on_them():
     (one, _, _), (other, _, _) = planned(wordings=True), planned(wordings=False)
     for name in ("take", "q", "episode", "frames", "state", "action", "decision"):
         assert np.array_equal(getattr(one.rows, name), getattr(other.rows, name)), name
+
+
+def test_what_any_way_says_of_left_and_right_is_not_mirrored():
+    def mirrored(said):
+        plan, _, _ = planned(True, said, mirror=True)
+        return {int(version) % 2 for version in plan.takes.version} | {int(v) % 2 for v in plan.rows.version}
+
+    assert mirrored("{} Now.") == {0, 1}
+    assert len(mirrored("{} With the left hand.")) == 1

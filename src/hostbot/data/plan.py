@@ -250,8 +250,9 @@ class Planner:
         config = self.config
         rng = np.random.default_rng([config.seed, number])
         told = self.robot.episode(pair.robot).instruction
-        robot = self._take("robot", pair.robot, draw_version(config.robot_takes, config.take, told, rng))
-        version = draw_version(config.demo_takes, config.take, told, rng)
+        ways = " ".join(self._wordings.get(told, (told,)))  # a side that any of them names shows in no mirror
+        robot = self._take("robot", pair.robot, draw_version(config.robot_takes, config.take, ways, rng))
+        version = draw_version(config.demo_takes, config.take, ways, rng)
         demo = self._take(pair.demo_body, pair.demo, version, demo_length(config.couple))
         self._check_lengths(pair, maps)
         played = couple.retimed(maps, robot.frames, demo.frames)
