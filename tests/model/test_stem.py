@@ -123,3 +123,8 @@ def test_it_is_saved_and_read_and_half_as_precise_nearly_the_same(tmp_path):
 def test_models_of_before_have_none():
     assert HostModel(CONFIG).stem is None
     assert not [name for name, _ in HostModel(CONFIG).named_parameters() if "stem" in name]
+
+
+def test_fewer_than_no_channels_are_refused():
+    with pytest.raises(BadInput, match="got -3"):
+        replace(CONFIG, stem=-3)

@@ -95,9 +95,7 @@ class RecordConfig:
         if not 0 <= self.midway <= 1:
             raise BadInput(f"--midway is a share of robots, from 0 to 1, got {self.midway:g}")
         if self.midway and self.sketch:
-            raise BadInput(
-                "sketched robots stand where they are put: neither --midway nor --sketch, or one of them"
-            )
+            raise BadInput("sketched robots stand where they are put: give --midway or --sketch, not both")
         if not 0 <= self.balance <= 1:
             raise BadInput(f"--balance is from 0 (tasks alike) to 1 (families alike), got {self.balance:g}")
         if self.balance and (self.led or self.drills):
@@ -402,13 +400,9 @@ def wordings(config: RecordConfig) -> dict[str, tuple[str, ...]]:
     """All ways to say each task that is recorded, the one that names it first; a drill is said in one way."""
     if config.drills:
         return {}
-    listed = {job for part in range(config.workers) for job in jobs(config, part)}
-    kinds = {
-        (name, 0 if config.led or not config.variants else config._variant(job)): job for name, job in listed
-    }
     found = {}
-    for (name, _), job in sorted(kinds.items()):
-        ways = task(name).instructions if config.led else config.task_of(name, job, job).instructions
+    for name, job in sorted({job for part in range(config.workers) for job in jobs(config, part)}):
+        ways = config.task_of(name, job, job).instructions  # the scene's seed changes none of them
         found[ways[0]] = ways
     return found
 

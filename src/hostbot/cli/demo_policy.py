@@ -58,7 +58,7 @@ def follow(flags: Demo, fresh: Callable[[Path], None]) -> None:
         raise BadInput(f"--seconds is in 0..600, got {flags.seconds:g}")
     chosen = task(flags.task or DEFAULT)
     policy = load_policy(flags.policy, "cpu", "float32")
-    execution = ExecutionConfig(execute=flags.execute or policy.spec.execute)
+    execution = ExecutionConfig(execute=policy.spec.execute if flags.execute is None else flags.execute)
     execution.steps(policy.horizon)
     fresh(flags.out)
     record_run(flags.out, flags, {"demo": flags.seed})

@@ -71,6 +71,8 @@ class HostConfig:
     """Channels of the convolutions over what is given to see, before it is cut into tokens; 0: none, as in Wan."""
 
     def __post_init__(self) -> None:
+        if self.stem < 0:
+            raise BadInput(f"a stem has so many channels, or 0 where there is none; got {self.stem}")
         for name in ("num_layers", "num_heads", "head_dim", "text_dim"):
             video, action = getattr(self.video, name), getattr(self.action, name)
             if video != action:

@@ -203,9 +203,7 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
     """Train a policy and leave ``RUN/policy``; a run that is stopped leaves what it has so far, too."""
     with joined(options.mode, options.device) as world:
         claim_together(options.out, config, options.resume, world)
-        torch.backends.cudnn.deterministic = (
-            True  # a stem's gradients, or no run would be gone on with to the bit
-        )
+        torch.backends.cudnn.deterministic = True  # or a stem's gradients would differ from run to run
         samples, stores, text = open_pools(config.samples, world, options.place, config.shares)
         codec = _codec(options, stores[0], world)
         policy = _policy(config, world)
