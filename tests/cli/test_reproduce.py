@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hostbot.cli import main
-from hostbot.cli.reproduce import ACTING, PIECES, Maker, Recipe
+from hostbot.cli.maker import ACTING, PIECES, ROUNDS, Maker
+from hostbot.cli.recipe import Recipe
 from hostbot.cli.steps import Steps
 from hostbot.types import BadInput
 
@@ -53,6 +54,8 @@ class Commands:
         left = {"vae": "vae/config.json", "match": "policy/policy.json", "policy": "policy/policy.json"}
         if words[1] in left:
             self._touch(f"{out}/{left[words[1]]}")
+        if words[:2] == ["train", "samples"]:
+            self._touch(f"{out}/store.json")
 
     def _touch(self, path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,7 @@ class Commands:
 @pytest.fixture
 def commands(monkeypatch):
     def use(kind=Commands, **settings):
-        monkeypatch.setattr("hostbot.cli.reproduce._has_gpu", lambda: True)
+        monkeypatch.setattr("hostbot.cli.maker.has_gpu", lambda: True)
         made = kind(**settings)
         monkeypatch.setattr("hostbot.cli.steps.subprocess.Popen", made.run)
         return made
@@ -76,7 +79,7 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     learned = [words[1] for words in done.told if words[0] == "train" and words[1] != "samples"]
     assert learned == ["vae", *2 * ["match"], *6 * ["policy"]]
     ahead = [words[words.index("--pieces") + 1] for words in done.told if words[0] == "reproduce"]
-    assert ahead == ["match", "act", "refine", "polish"]
+    assert ahead == ["match", "act", "act", "refine", "polish"], "the next piece, then one's own rounds"
     assert done.told[-1][0] == "eval"
     assert "novel" in done.told[-1]
     again = commands()
@@ -107,45 +110,110 @@ def test_layers_are_fused_beside_the_encoding_for_just_the_run_that_learns(comma
     assert {"--fine", "--channels", "--decoder-width"} <= set(next(w for w in done.told if w[1] == "vae"))
 
 
-def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(commands, tmp_path, capsys):
-    class Encodes(Commands):
-        def run(self, command, stdout, stderr, start_new_session=False):
-            if {"train", "samples"} <= set(command[:6]):
-                self._touch(command[command.index("--out") + 1] + "/store.json")
-            return super().run(command, stdout, stderr, start_new_session)
+def learned(made):
+    """What runs that learn to act were told."""
+    return [words for words in made.told if words[:2] == ["train", "policy"] and "--validation" in words]
 
-    made = commands(kind=Encodes)
+
+def samples_of(words):
+    return words[words.index("--samples") + 1 : words.index("--vae")]
+
+
+def test_acting_goes_on_with_drills_where_they_are_and_refining_learns_from_all(commands, tmp_path, capsys):
+    made = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--keep-data"]) == 0
-    *_, act, _, refine, _, polish = [words for words in made.told if words[:2] == ["train", "policy"]]
+    act, refine, polish = pieces = learned(made)
     drills = str(tmp_path / "pieces/match/data/drills/samples")
-    pieces = (act, refine, polish)
     assert all(words[words.index("--drills") + 1] == drills for words in pieces)
-    learned = [words[words.index("--samples") + 1 : words.index("--weights")] for words in pieces]
-    led = [[store for store in stores if "/led/" in store] for stores in learned]
-    assert [len(stores) for stores in led] == [0, 1, 2]
-    assert set(led[2]) > set(led[1])
-    learned = [[store for store in stores if "/led/" not in store] for stores in learned]
-    assert [len(stores) for stores in learned] == [2, 4, 6]
-    assert learned[1][2:] == learned[0]
-    assert learned[2][2:] == learned[0] + learned[1][:2]
-    shares = [float(word) for word in refine[refine.index("--weights") + 1 : refine.index("--vae")]]
-    assert sum(shares) == pytest.approx(1, abs=1e-3)
-    assert shares[4] == Recipe().led_share
-    recorded = dict(zip(ACTING, Recipe().robot, strict=True))
-    assert shares[0] / shares[2] == pytest.approx(recorded["refine"] / recorded["act"], rel=1e-3)
-    drilled = dict(zip(ACTING, Recipe().acted, strict=True))
-    assert shares[1] / shares[3] == pytest.approx(drilled["refine"] / drilled["act"], rel=1e-2)
-    assert shares[1] + shares[3] == pytest.approx(Recipe().drilled, rel=1e-3)
+    assert all("--weights" not in words for words in pieces), "executions of all rounds are drawn alike"
+    rounds = tmp_path / "pieces/act/data/rounds"
+    assert samples_of(act) == [str(rounds / f"00/data/{folder}/samples") for folder in ("tasks", "acted")]
+    assert samples_of(refine) == samples_of(act), "nothing is recorded anew where there is something"
+    assert act[act.index("--more") + 1] == str(rounds)
+    assert polish[polish.index("--more") + 1] == str(tmp_path / "pieces/polish/data/rounds")
     assert [words[words.index("--stage") + 1] for words in pieces] == ["1", "2", "2"]
-    fresh = commands(kind=Encodes)
+    fresh = commands()
     for gone in ("match", "act", "refine", "polish"):
         shutil.rmtree(tmp_path / "pieces" / gone)
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
-    (learn,) = [w for w in fresh.told if w[:2] == ["train", "policy"] and "--validation" in w]
+    (learn,) = learned(fresh)
     assert "--drills" not in learn
     assert "refine is learned without any" in capsys.readouterr().out
-    assert learn[learn.index("--samples") + 4] == "--weights"
+    assert [path.split("/pieces/")[1] for path in samples_of(learn)] == [
+        f"refine/data/rounds/00/data/{folder}/samples" for folder in ("tasks", "acted")
+    ]
     assert not list(tmp_path.glob("pieces/*/data"))
+
+
+def prepared(tmp_path, piece, minutes="9"):
+    """Further rounds, as they are made beside a piece that learns."""
+    flags = ["--pieces", piece, "--prepare-only", "--minutes", minutes]
+    return main(["reproduce", "--out", str(tmp_path), *flags])
+
+
+def test_rounds_are_recorded_while_a_piece_learns_and_learned_from_by_the_next(commands, tmp_path):
+    made = commands()
+    flags = ["--pieces", "see", "match", "act", "--keep-data"]
+    assert main(["reproduce", "--out", str(tmp_path), *flags]) == 0
+    (beside,) = [w for w in made.told if w[0] == "reproduce" and "act" in w and "--prepare-only" in w][1:]
+    assert float(beside[beside.index("--minutes") + 1]) == pytest.approx(9.2, abs=0.1)
+    more = commands()
+    assert prepared(tmp_path, "act") == 0
+    robots = [w for w in more.told if "record" in w and "robot" in w and "--balance" in w]
+    led = [w for w in more.told if "--led" in w]
+    assert len(robots) + len(led) == ROUNDS - 1
+    assert len(led) == sum(n % Recipe().led_every == Recipe().led_every // 2 for n in range(ROUNDS))
+    seeds = {w[w.index("--first-seed") + 1] for w in robots}
+    assert len(seeds) == len(robots), "every round has scenes of its own"
+    assert all(w[w.index("--episodes-per-task") + 1] == str(Recipe().robot) for w in robots)
+    again = commands()
+    assert prepared(tmp_path, "act") == 0
+    assert again.told == []
+    later = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "--keep-data"]) == 0
+    (refine,) = learned(later)
+    assert len(samples_of(refine)) == 2 * (1 + len(robots)) + len(led)
+
+
+def test_a_run_that_is_gone_on_with_is_told_the_samples_it_began_with(commands, tmp_path):
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--keep-data"]) == 0
+    stopped = commands(fails=("policy",))
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--keep-data"]) == 2
+    assert not learned(stopped), "layers cannot be fused"
+
+    class Stops(Commands):
+        def run(self, command, stdout, stderr, start_new_session=False):
+            self.fails = ("policy",) if "--validation" in command else ()
+            return super().run(command, stdout, stderr, start_new_session)
+
+    stopped = commands(kind=Stops)
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--keep-data"]) == 2
+    (tmp_path / "act/checkpoints/step-00000000").mkdir(parents=True)
+    commands()
+    assert prepared(tmp_path, "act") == 0
+    later = commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--keep-data"]) == 0
+    (before,), (after,) = learned(stopped), learned(later)
+    assert samples_of(after) == samples_of(before)
+    assert "--resume" in after
+
+
+def test_a_round_that_was_stopped_goes_on(commands, tmp_path):
+    class Stops(Commands):
+        def run(self, command, stdout, stderr, start_new_session=False):
+            self.fails = ("record",) if any("rounds/03" in word for word in command) else ()
+            return super().run(command, stdout, stderr, start_new_session)
+
+    commands()
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--keep-data"]) == 0
+    commands(kind=Stops)
+    assert prepared(tmp_path, "act") == 2
+    later = commands()
+    assert prepared(tmp_path, "act") == 0
+    first = next(words for words in later.told if words[1] == "record")
+    assert "rounds/03" in " ".join(first)
+    assert "rounds/02" in " ".join(later.told[0]), "what was not encoded yet is"
 
 
 def test_tasks_are_encoded_while_drills_are_still_recorded(commands, tmp_path):
@@ -167,52 +235,43 @@ def test_tasks_are_encoded_while_drills_are_still_recorded(commands, tmp_path):
     assert learned[learned.index("--shift") + 1] == str(Recipe().shift)
 
 
-def test_experts_go_on_where_the_last_policy_that_acts_has_led(commands, tmp_path, capsys):
-    made = commands()
-    pieces = ["see", "match", "act", "refine"]
+def test_experts_go_on_where_the_last_policy_that_acts_has_led(commands, tmp_path):
+    commands()
+    pieces = ["see", "match"]
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", *pieces, "--keep-data"]) == 0
-    (lead,) = [words for words in made.told if words[0] == "eval"]  # none before anything acts
-    assert lead[lead.index("--policy") + 1] == str(tmp_path / "act/policy")
+    none = commands()
+    assert prepared(tmp_path, "act") == 0
+    assert not [words for words in none.told if words[0] == "eval"], "nothing acts yet"
+    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--keep-data"]) == 0
+    (tmp_path / "act/policy/policy.json").write_text('{"whose": "act"}')
+    made = commands()
+    assert prepared(tmp_path, "refine") == 0
+    lead, *_ = [words for words in made.told if words[0] == "eval"]
+    leader = Path(lead[lead.index("--policy") + 1])
+    assert json.loads((leader / "policy.json").read_text()) == {"whose": "act"}
+    assert tmp_path / "act" not in leader.parents, "a copy: the one that learns is replaced meanwhile"
     assert lead[lead.index("--suite") + 1] == "train"
     assert "--keep-actions" in lead
-    (record,) = [words for words in made.told if "--led" in words]
-    leads = str(tmp_path / "pieces/refine/data/leads")
-    assert record[record.index("--led") + 1] == lead[lead.index("--out") + 1] == leads
+    record, *_ = [words for words in made.told if "--led" in words]
+    assert record[record.index("--led") + 1] == lead[lead.index("--out") + 1]
     assert "--stray" not in record
     seed = int(lead[lead.index("--first-seed") + 1])
     assert 10_000 + 20_000 * PIECES.index("refine") <= seed < 10_000 + 20_000 * (PIECES.index("refine") + 1)
 
 
-def test_a_piece_that_is_prepared_beside_another_is_led_by_that_one(commands, tmp_path):
+def test_what_was_begun_with_a_leader_is_gone_on_with_by_the_same(commands, tmp_path):
     commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0
-    commands(fails=("--policy", "--validation"))
-    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "--keep-data"]) == 2  # was begun
-    beside = commands()
-    prepare = ["reproduce", "--out", str(tmp_path), "--pieces", "polish", "--prepare-only"]
-    assert main(prepare) == 0
-    assert not [words for words in beside.told if words[0] == "eval"]
-    assert [words for words in beside.told if "acted" in " ".join(words)]
-    later = commands()
-    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "polish", "--keep-data"]) == 0
-    leads = [words[words.index("--policy") + 1] for words in later.told if "--keep-actions" in words]
-    assert leads == [str(tmp_path / piece / "policy") for piece in ("act", "refine")]
-
-
-def test_what_was_led_ahead_is_gone_on_with_by_the_same_policy(commands, tmp_path):
-    commands()
-    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0
-    ahead = commands(fails=("record",))
-    prepare = ["reproduce", "--out", str(tmp_path), "--pieces", "polish", "--prepare-only"]
-    assert main(prepare) == 2
-    assert not [words for words in ahead.told if words[0] == "eval"]
+    (tmp_path / "act/policy/policy.json").write_text('{"whose": "first"}')
     ahead = commands(fails=("--policy",))  # the evaluation that leads is stopped
-    assert main(prepare) == 2
-    assert [words[0] for words in ahead.told][-1] == "eval"
+    assert prepared(tmp_path, "act") == 2
+    assert ahead.told[-1][0] == "eval"
+    (tmp_path / "act/policy/policy.json").write_text('{"whose": "second"}')
     later = commands()
-    assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "polish", "--keep-data"]) == 0
-    leads = [words for words in later.told if "--keep-actions" in words]
-    assert {words[words.index("--policy") + 1] for words in leads} == {str(tmp_path / "act/policy")}
+    assert prepared(tmp_path, "act") == 0
+    first, second, *_ = [words[words.index("--policy") + 1] for words in later.told if words[0] == "eval"]
+    assert json.loads(Path(first, "policy.json").read_text()) == {"whose": "first"}
+    assert json.loads(Path(second, "policy.json").read_text()) == {"whose": "second"}
 
 
 def test_a_command_that_runs_is_not_begun_again_and_is_waited_for(commands, tmp_path):
@@ -260,18 +319,24 @@ def test_what_runs_beside_is_stopped_when_a_step_fails(commands, tmp_path, monke
     assert len(stopped) == 1
 
 
-def test_no_two_pieces_or_seeds_share_a_scene(tmp_path):
+def test_no_two_rounds_pieces_or_seeds_share_a_scene(tmp_path):
     recipe = Recipe()
-    most = max(*recipe.robot, *recipe.human, recipe.seen, recipe.drills, recipe.shown, *recipe.acted)
     steps = Steps(tmp_path, 1.0)
-    firsts = sorted(
-        Maker(out=tmp_path, piece=piece, steps=steps, recipe=Recipe(), workers=1, seed=seed).first_seed
-        for piece in PIECES
-        for seed in range(8)
-        if piece != "try"  # which records nothing
-    )
+
+    def first(piece, seed):
+        return Maker(out=tmp_path, piece=piece, steps=steps, recipe=recipe, workers=1, seed=seed)
+
+    makers = [
+        first(piece, seed) for piece in PIECES for seed in range(8) if piece != "try"
+    ]  # records nothing
+    most = max(recipe.seen, recipe.drills, recipe.shown)
+    firsts = sorted(maker.first_seed for maker in makers)
     assert all(b - a >= most for a, b in itertools.pairwise(firsts))
     assert firsts[-1] + most < 900_000
+    rounds = [m.of_round(n).first_seed for m in makers if m.piece in ACTING for n in range(ROUNDS)]
+    most = max(recipe.robot, recipe.human, recipe.acted, recipe.led)
+    assert all(b - a >= most for a, b in itertools.pairwise(sorted(rounds)))
+    assert max(rounds) + most <= 900_000
     assert main(["reproduce", "--out", str(tmp_path), "--seed", "8"]) == 2
 
 
@@ -373,11 +438,12 @@ def test_a_piece_that_learns_next_is_recorded_encoded_and_fused_ahead(commands, 
     ahead = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--prepare-only"]) == 0
     assert not [words for words in ahead.told if "--from" in words]
-    assert sum(words[:2] == ["train", "samples"] for words in ahead.told) == 3
+    fused = next(n for n, words in enumerate(ahead.told) if words[:2] == ["train", "policy"])
+    encoded = [n for n, words in enumerate(ahead.told) if words[:2] == ["train", "samples"]]
+    assert encoded[0] < fused < encoded[1]
     later = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act"]) == 0
-    ((*kind, learned),) = [words[:3] for words in later.told]
-    assert (kind, learned) == (["train", "policy"], "--stage")
+    assert [words[0] for words in later.told] == ["reproduce", "train"]
 
 
 def test_nothing_is_encoded_with_a_vae_that_still_learns(commands, tmp_path, capsys):
@@ -395,7 +461,9 @@ def test_every_piece_has_its_minutes(commands, tmp_path, capsys):
     done = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--minutes", "3", "5"]) == 0
     minutes = {
-        words[1]: float(words[words.index("--minutes") + 1]) for words in done.told if "--minutes" in words
+        words[1]: float(words[words.index("--minutes") + 1])
+        for words in done.told
+        if "--minutes" in words and words[0] == "train"
     }
     assert minutes == {"vae": pytest.approx(2.7, abs=0.1), "match": pytest.approx(4.7, abs=0.1)}
     assert main(["reproduce", "--out", str(tmp_path), "--minutes", "3", "5"]) == 2
@@ -415,8 +483,8 @@ def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
     assert main([*flags, "--pieces", "refine", "polish"]) == 0
     refine, polish = [w[w.index("--from") + 1] for w in made.told if "--from" in w and w[0] == "train"]
     assert (refine, polish) == (str(tmp_path / "r/given"), str(tmp_path / "r/refine"))
-    (ahead,) = [words for words in made.told if words[0] == "reproduce"]
-    assert ahead[ahead.index("--from") + 1] == str(given)
+    ahead = [words for words in made.told if words[0] == "reproduce"]
+    assert [words[words.index("--from") + 1] for words in ahead] == 2 * [str(given)]
     assert json.loads((tmp_path / "r/statistics.json").read_text()) == {"horizon": 16}
     assert not [words for words in made.told if words[1] == "stats"]
     everything = commands()
@@ -430,49 +498,41 @@ def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
     assert not (tmp_path / "s").exists()
 
 
-class Stores(Commands):
-    """Leaves a store as soon as encoding begins, as the real one does."""
-
-    def run(self, command, stdout, stderr, start_new_session=False):
-        if {"train", "samples"} <= set(command[:6]):
-            self._touch(command[command.index("--out") + 1] + "/store.json")
-        return super().run(command, stdout, stderr, start_new_session)
-
-
 def test_what_a_piece_still_needs_is_not_removed_by_another(commands, tmp_path):
-    commands(kind=Stores)
+    commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--keep-data"]) == 0
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "act", "--prepare-only"]) == 0
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine"]) == 0
-    assert (tmp_path / "pieces/act/data/tasks/samples").exists()  # it has not learned yet
+    assert (tmp_path / "pieces/act/data/rounds/00/data/tasks/samples").exists()  # it has not learned yet
     assert not (tmp_path / "pieces/refine/data").exists()
     assert not (tmp_path / "pieces/match/data").exists()
 
 
 def test_samples_that_are_not_whole_are_left_alone(commands, tmp_path):
-    class HalfWay(Stores):
+    class HalfWay(Commands):
         def run(self, command, stdout, stderr, start_new_session=False):
-            self.fails = ("samples",) if any("act/data/acted" in word for word in command) else ()
+            self.fails = ("samples",) if any("00/data/acted" in word for word in command) else ()
             return super().run(command, stdout, stderr, start_new_session)
 
     commands(kind=HalfWay)
     flags = ["reproduce", "--out", str(tmp_path), "--keep-data"]
     assert main([*flags, "--pieces", "see", "match", "act"]) == 2
-    assert (tmp_path / "pieces/act/data/acted/samples").exists()
-    later = commands(kind=Stores)
+    rounds = tmp_path / "pieces/act/data/rounds"
+    (rounds / "00/data/acted/samples").mkdir(parents=True, exist_ok=True)
+    later = commands()
     assert main([*flags, "--pieces", "refine"]) == 0
-    learned = next(w for w in later.told if w[:2] == ["train", "policy"] and "--validation" in w)
-    assert learned[learned.index("--samples") + 3] == "--weights"
-    assert "--drills" in learned
+    (learn,) = learned(later)
+    assert samples_of(learn) == [str(rounds / "00/data/tasks/samples")]
+    assert "--drills" in learn
 
 
 def test_every_policy_is_tried(commands, tmp_path):
-    commands(kind=Stores)
+    commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "try"]) == 0
-    later = commands(kind=Stores)
+    later = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "refine", "try"]) == 0
     (tried,) = [words for words in later.told if words[0] == "eval" and "--keep-actions" not in words]
     assert tried[tried.index("--policy") + 1] == str(tmp_path / "refine/policy")
-    again = commands(kind=Stores)
+    again = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "try"]) == 0
     assert again.told == []

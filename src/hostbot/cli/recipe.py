@@ -10,27 +10,33 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: tuple[int, int, int] = (24, 64, 48)
-    """Robot episodes a task, in each piece that acts; the first one's are waited for, later ones' come beside."""
+    robot: int = 12
+    """Robot episodes a task in a round of what pieces that act learn from."""
+    first: float = 0.3
+    """Size of the first round, which is waited for, as a share of the others."""
     balance: float = 0.5
     """Half way between as many of each task and as many of each family."""
-    human: tuple[int, int, int] = (16, 16, 16)
-    variants: int = 12
-    acted: tuple[int, int, int] = (2000, 2000, 2000)
-    """Drills of each of those pieces that are executed whole, by either body."""
-    led: int = 6
-    """Trials a training task of a policy that is there already, from which experts go on."""
+    human: int = 5
+    variants: int = 3
+    """Colourings of every task's things in a round; every round has others."""
+    acted: int = 1000
+    """Drills of a round that are executed whole, by either body."""
+    led_every: int = 4
+    """Rounds of which one is led: experts go on where a policy has got to by itself."""
+    led: int = 2
+    """Trials of each training task that lead."""
     led_seconds: float = 7.0
     """How long each of those is; where a robot stands after that, it has stood before."""
     led_times: int = 2
     """How often each of those is used, up to other steps."""
-    led_share: float = 0.3
-    """Share of samples of acting that are from there."""
-    states: int = 8
+    led_states: int = 24
+    led_demos: int = 2
+    """States of what experts then do, beside each of so many videos: few executions that count as much as many."""
+    states: int = 12
     """States that are learned from of an episode beside a video, drawn for each of its videos."""
     judged: int = 8
     """States of an episode that a piece is judged by."""
-    demos: int = 2
+    demos: int = 1
     """Videos an episode is learned beside, each time in the mirror or not."""
     decisive: float = 0.3
     """Share of those states at which it is decided what comes next, and of those that a step learns from."""
@@ -66,11 +72,9 @@ class Recipe:
     shared: int = 4
     lr: float = 5e-4
     point: float = 0.5
-    drilled: float = 0.3
-    """Share of samples of acting that are of drills."""
     shift: int = 2
     """Latents by which pictures are moved at most in acting: half a token, so that things are seen anywhere in one."""
-    validate_every: int = 500
+    validate_every: int = 2000
     trials: int = 20
     execute: int = 8
     """Steps of a chunk before the robot looks again."""
@@ -79,8 +83,8 @@ class Recipe:
 
 
 SMALL = Recipe(
-    families=("press",), robot=(4, 4, 4), human=(2, 2, 2), variants=2, acted=(8, 8, 8), states=2,
-    led=1, led_times=2, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2, stem=8, batch=8,
-    validate_every=10, trials=1, films=1, suite="train",
+    families=("press",), robot=4, first=0.5, human=2, variants=2, acted=8, states=2, led_every=2,
+    led=1, led_times=2, led_states=4, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2,
+    stem=8, batch=8, validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""

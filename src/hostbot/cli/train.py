@@ -126,6 +126,10 @@ class Stored(Learning):
     """Stores of `hostbot train samples`."""
     weights: tuple[float, ...] = ()
     """How often each store is drawn from; as often as it has samples if not said."""
+    more: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Folder below which further stores may come while it learns; each joins once it is whole. Without --weights."""
+    export_often: bool = False
+    """Leave OUT/policy at every checkpoint, for whoever wants to try it meanwhile."""
     validation: tuple[Path, ...] = ()
     """Stores of held-out samples."""
     vae: Annotated[Path | None, arg(metavar="DIR")] = None
@@ -164,6 +168,8 @@ class Match(Stored):
             weights=self.weights,
             validation=self.validation,
             vae=self.vae,
+            more=self.more,
+            export_often=self.export_often,
             draw=draw,
             sight=self.sight,
             pair=self.pair,
@@ -209,6 +215,8 @@ class Policy(Stored):
             weights=self.weights,
             validation=self.validation,
             vae=self.vae,
+            more=self.more,
+            export_often=self.export_often,
             draw=draw,
             drills=self.drills,
             drill_share=self.drill_share,

@@ -28,7 +28,7 @@ from hostbot.data.stats import Statistics
 from hostbot.types import DataError
 
 FORMAT = 1
-_DEMO, _CLIP, _DONE, _PLAN, _MANIFEST = "demo.npy", "clip.npy", "done.npy", "plan.safetensors", "store.json"
+_DEMO, _CLIP, _DONE, _PLAN, MANIFEST = "demo.npy", "clip.npy", "done.npy", "plan.safetensors", "store.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +68,14 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not (folder / _MANIFEST).is_file():
+        if not (folder / MANIFEST).is_file():
             raise DataError(f"{folder} holds no samples: make them with `hostbot train samples`")
-        values = read_json(folder / _MANIFEST, DataError)
+        values = read_json(folder / MANIFEST, DataError)
         if values.get("format") != FORMAT:
             raise DataError(
                 f"{folder} has format {values.get('format')}, this version reads {FORMAT}: make it again"
             )
-        self.info = from_dict(StoreInfo, values, str(folder / _MANIFEST))
+        self.info = from_dict(StoreInfo, values, str(folder / MANIFEST))
         self.takes, self.rows = _read_plan(folder / _PLAN)
         self.demo = _mapped(folder / _DEMO)
         self.clip = _mapped(folder / _CLIP)
@@ -95,6 +95,11 @@ class Store:
                 "`hostbot train samples` again to go on"
             )
         return self
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether nothing of a store is missing, without reading it."""
+    return bool(np.all(_mapped(folder / _DONE)))
 
 
 def _read_plan(path: Path) -> tuple[Takes, Rows]:
@@ -149,7 +154,7 @@ def create_store(
         _allocate(aside / _DEMO, (int(plan.takes.latents.sum()), *latent), np.float16)
         _allocate(aside / _CLIP, (len(plan.rows), clip, *latent), np.float16)
         _allocate(aside / _DONE, (pieces,), np.uint8)
-        write_json(aside / _MANIFEST, to_dict(info))
+        write_json(aside / MANIFEST, to_dict(info))
         aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)

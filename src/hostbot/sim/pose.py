@@ -5,13 +5,15 @@ A tool's frame has z along the approach, out of the gripper, and y along the clo
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from hostbot.geometry import matrix_to_rot6d, rot6d_to_matrix
+from hostbot.geometry import matrix_to_rot6d
 
 Vec3 = Float[np.ndarray, " 3"]
 Rot3 = Float[np.ndarray, "3 3"]
@@ -52,11 +54,23 @@ def rot6d(rot: Rot3) -> Float[np.ndarray, " 6"]:
 
 
 def rot_of_6d(six: Float[np.ndarray, " 6"]) -> Rot3:
-    """The rotation nearest to six numbers; where they give none, a tool that points down."""
-    a, b = np.asarray(six[:3], float), np.asarray(six[3:], float)
-    if np.linalg.norm(a) < 1e-6 or np.linalg.norm(np.cross(a, b)) < 1e-6 * np.linalg.norm(b):
+    """The rotation nearest to six numbers; where they give none, a tool that points down.
+
+    ``geometry.rot6d_to_matrix`` for one rotation, in plain numbers: a simulated step needs several.
+    """
+    a, b = (tuple(float(v) for v in part) for part in (six[:3], six[3:]))
+    length = math.hypot(*a)
+    if length < 1e-6 or math.hypot(*_cross(a, b)) < 1e-6 * math.hypot(*b):
         return DOWN
-    return rot6d_to_matrix(np.asarray(six, float))
+    x = tuple(v / length for v in a)
+    along = sum(u * v for u, v in zip(x, b, strict=True))
+    rest = [v - along * u for u, v in zip(x, b, strict=True)]
+    y = tuple(v / math.hypot(*rest) for v in rest)
+    return np.array([x, y, _cross(x, y)]).T
+
+
+def _cross(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
 def axis_angle(rot: Rot3) -> tuple[Vec3, float]:
@@ -70,9 +84,16 @@ def axis_angle(rot: Rot3) -> tuple[Vec3, float]:
 
 def rotate(axis: Vec3, angle: float) -> Rot3:
     """Rodrigues' rotation about a unit axis."""
-    k = np.array([[0, -axis[2], axis[1]], [axis[2], 0, -axis[0]], [-axis[1], axis[0], 0]])
-    out: Rot3 = np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k)
-    return out
+    x, y, z = (float(v) for v in axis)
+    c, s = math.cos(angle), math.sin(angle)
+    d = 1 - c
+    return np.array(
+        [
+            [c + d * x * x, d * x * y - s * z, d * x * z + s * y],
+            [d * x * y + s * z, c + d * y * y, d * y * z - s * x],
+            [d * x * z - s * y, d * y * z + s * x, c + d * z * z],
+        ]
+    )
 
 
 def wrap(angle: float, period: float = 2 * np.pi) -> float:

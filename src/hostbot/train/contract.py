@@ -39,6 +39,8 @@ class Hooks:
     on_warning: Callable[[str], None] = lambda sentence: None
     on_steps: Callable[[int], None] = lambda steps: None
     """The number of steps was fitted to the clock."""
+    on_save: Callable[[int], None] = lambda step: None
+    """A checkpoint was written, not at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,8 +41,8 @@ from hostbot.train.optim import (
 from hostbot.types import BadInput
 
 B = TypeVar("B")
-_WARM, _TIMED = 10, 30
-"""Steps before the pace is measured, and those it is measured on."""
+_WARM, _TIMED, _AGAIN = 10, 30, 250
+"""Steps before the pace is measured, those it is first measured on, and those after each of which it is once more."""
 _ODD = 3.0
 """A step that takes so many times the median is not the pace."""
 _MARGIN = 0.95
@@ -163,8 +163,8 @@ class Trainer(Generic[B]):
                 self.hooks.on_step(self.step)
                 if self.fit:
                     self._fit(begun_at)
-                if self.step % self.config.save_every == 0 and self.step < self.config.steps:
-                    self.save()
+                if self.step % self.config.save_every == 0 and self.step < self.config.steps and self.save():
+                    self.hooks.on_save(self.step)
         if not self.save():
             raise BadInput(f"{self._unsaved}; make room and run again with --resume")
         if log is not None and log.failed:
@@ -172,21 +172,29 @@ class Trainer(Generic[B]):
         return Outcome(step=self.step, finished=self.step >= self.config.steps, signal=self._asked)
 
     def _fit(self, begun_at: int) -> None:
-        """After a few steps that warm up and a few that are timed, by the ranks' mean clock; then never again."""
+        """After a few steps that warm up and a few that are timed, by the ranks' mean clock; then again and again.
+
+        What runs beside a run comes and goes, and with it the pace: a rate that has not decayed when the time is over
+        is worse than steps that are a little fewer or more than was thought.
+        """
         done, now = self.step - begun_at, time.monotonic()
         if done >= _WARM:
             self._times.append(now)
-        if done != _WARM + _TIMED:
+        first = done == _WARM + _TIMED
+        if not first and (done <= _WARM + _TIMED or (done - _WARM - _TIMED) % _AGAIN):
             return
+        taken, self._times = [b - a for a, b in itertools.pairwise(self._times)], [now]
+        if (
+            first
+        ):  # without steps in which something is compiled or saved; those of drills are shorter, and count
+            taken = [t for t in taken if t <= _ODD * statistics.median(taken)]
         left = 60 * self.minutes - (now - self.begun)
-        # Without steps in which something is compiled or saved; those of drills are shorter, and count.
-        taken = [b - a for a, b in itertools.pairwise(self._times)]
-        typical = statistics.mean(t for t in taken if t <= _ODD * statistics.median(taken))
-        pace = self.world.total(torch.tensor([typical, left], dtype=torch.float64))
+        pace = self.world.total(torch.tensor([statistics.mean(taken), left], dtype=torch.float64))
         seconds, left = (pace / self.world.size).tolist()
         steps = self.step + max(1, int(_MARGIN * left / seconds))
         self.config = replace(self.config, steps=steps)
-        self.hooks.on_steps(steps)
+        if first:
+            self.hooks.on_steps(steps)
 
     def _one_step(self, log: Log | None) -> bool:
         begin = time.perf_counter()

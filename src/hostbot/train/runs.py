@@ -14,6 +14,7 @@ from torch import nn
 
 from hostbot.config import provenance, read_json, to_dict, write_json
 from hostbot.data.batches import DrawConfig, Mixture, Pool
+from hostbot.data.growing import Growing
 from hostbot.data.samples import Store, StoreInfo
 from hostbot.model.checkpoint import empty_model
 from hostbot.model.host import HostConfig, HostModel
@@ -86,6 +87,10 @@ class RunOptions:
     """Replay a step's passes as CUDA graphs."""
     run_ahead: bool = False
     """With graphs: begin a step before the figures of the last one are known."""
+    more: Path | None = None
+    """Folder below which further stores may come while it learns; what joined when is in ``RUN/joined.jsonl``."""
+    export_often: bool = False
+    """Leave the policy at every checkpoint, not at the end alone."""
     validation: tuple[Path, ...] = ()
     vae: Path | None = None
     tensorboard: bool = False
@@ -151,21 +156,43 @@ def open_pools(
     """Stores made ready to be drawn from; they must agree on everything the model must know."""
     stores = [Store(Path(folder)).whole() for folder in folders]
     texts = [read_texts(store) for store in stores]
-    first = stores[0].info
     for store, (_, identity) in zip(stores, texts, strict=True):
-        info = store.info
-        if _essence(info) != _essence(first):
-            raise BadInput(
-                f"{store.folder} and {stores[0].folder} were made with another VAE, statistics, coupling or robot: "
-                "samples of one run must agree on them"
-            )
-        if identity != texts[0][1]:
-            raise BadInput(f"{store.folder} was read by {identity}, {stores[0].folder} by {texts[0][1]}")
+        _check_alike(store, identity, stores[0], texts[0][1])
     size = sum(store.demo.nbytes + store.clip.nbytes for store in stores)
     resident = place == "device" or (place == "auto" and _fits(size, world))
     pools = [Pool(s, t, world.device, resident) for s, (t, _) in zip(stores, texts, strict=True)]
     shares = draw_from or [float(len(pool)) for pool in pools]
     return Mixture(pools=pools, weights=shares), stores, texts[0][1]
+
+
+def _check_alike(store: Store, identity: str, first: Store, wanted: str) -> None:
+    """Refuse samples that were not made as those of the rest of the run."""
+    if _essence(store.info) != _essence(first.info):
+        raise BadInput(
+            f"{store.folder} and {first.folder} were made with another VAE, statistics, coupling or robot: "
+            "samples of one run must agree on them"
+        )
+    if identity != wanted:
+        raise BadInput(f"{store.folder} was read by {identity}, {first.folder} by {wanted}")
+
+
+def _growing(
+    samples: Mixture, first: Store, text: str, options: RunOptions, config: RunConfig, world: World
+) -> Growing:
+    """Samples to which further stores may come."""
+    assert options.more is not None
+    if world.mode != "single":
+        raise BadInput("samples that come while a run learns are for one process: leave --more or --mode out")
+    if config.shares:
+        raise BadInput("samples that come while a run learns are drawn alike: leave --more or --weights out")
+
+    def opened(folder: Path) -> Pool:
+        store = Store(folder).whole()
+        texts, identity = read_texts(store)
+        _check_alike(store, identity, first, text)
+        return Pool(store, texts, world.device, samples.pools[0].resident)
+
+    return Growing(samples.pools, options.more, options.out / "joined.jsonl", opened)
 
 
 def _essence(info: StoreInfo) -> tuple[object, ...]:
@@ -204,7 +231,11 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
     with joined(options.mode, options.device) as world:
         claim_together(options.out, config, options.resume, world)
         torch.backends.cudnn.deterministic = True  # or a stem's gradients would differ from run to run
-        samples, stores, text = open_pools(config.samples, world, options.place, config.shares)
+        given, stores, text = open_pools(config.samples, world, options.place, config.shares)
+        growing = None
+        if options.more is not None:
+            growing = _growing(given, stores[0], text, options, config, world)
+        samples = growing or given
         codec = _codec(options, stores[0], world)
         policy = _policy(config, world)
         check = _check(config, options, policy, world, codec, stores[0], text)
@@ -222,23 +253,45 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         learner = None
         if options.graphs:
             learner = graphs_checked(stage, config.train, world, options.hooks.on_warning)
+
+        def leave(step: int, finished: bool) -> Path:
+            return export(
+                trainer,
+                policy,
+                stores[0].info,
+                name=config.name,
+                text=text,
+                vae=None if codec is None else codec.vae,
+                notes={"step": step, "finished": finished, "run": to_dict(config)},
+            )
+
+        options = replace(options, hooks=_hooks(options, growing, lambda step: leave(step, False)))
         trainer = resumed(stage, config.train, call, options, world)
         trainer.learner = learner
         trainer.run_ahead = options.run_ahead and learner is not None
         if options.run_ahead and learner is None:
             options.hooks.on_warning("without graphs no step runs ahead: training goes on step by step")
         outcome = trainer.train()
-        notes = {"step": outcome.step, "finished": outcome.finished, "run": to_dict(config)}
-        folder = export(
-            trainer,
-            policy,
-            stores[0].info,
-            name=config.name,
-            text=text,
-            vae=None if codec is None else codec.vae,
-            notes=notes,
-        )
-        return outcome, folder
+        if growing is not None:
+            growing.close()
+        return outcome, leave(outcome.step, outcome.finished)
+
+
+def _hooks(options: RunOptions, growing: Growing | None, leave: Callable[[int], object]) -> Hooks:
+    """Whoever wants to know, and what a run does besides between its steps."""
+    hooks = options.hooks
+
+    def on_step(step: int) -> None:
+        if growing is not None and (joined := growing.look(step)):
+            hooks.on_warning(joined)
+        hooks.on_step(step)
+
+    def on_save(step: int) -> None:
+        if options.export_often:
+            leave(step)
+        hooks.on_save(step)
+
+    return replace(hooks, on_step=on_step, on_save=on_save)
 
 
 def _drills(config: DrillConfig, like: Store, text: str, world: World, place: str) -> Drills:

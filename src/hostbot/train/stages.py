@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 
 from hostbot.data.batches import Batch, DrawConfig, Mixture, generator_for
+from hostbot.data.growing import Growing
 from hostbot.model.host import Context, HostModel, Noised, Targets, Velocity, Watched
 from hostbot.model.layers import Linear, layer_norm
 from hostbot.model.tokens import GridConfig
@@ -290,7 +291,7 @@ class PolicyStage:
     """Stage 1, stage 2 and matching alike: a policy, its samples, and how they are drawn."""
 
     module: Policy
-    samples: Mixture
+    samples: Mixture | Growing
     draw: DrawConfig
     seed: int
     check: Callable[[int], Mapping[str, float]] = lambda step: {}
