@@ -60,7 +60,7 @@ def rot_of_6d(six: Float[np.ndarray, " 6"]) -> Rot3:
     """
     a, b = (tuple(float(v) for v in part) for part in (six[:3], six[3:]))
     length = math.hypot(*a)
-    if length < 1e-6 or math.hypot(*_cross(a, b)) < 1e-6 * math.hypot(*b):
+    if length < 1e-6 or math.hypot(*_cross(a, b)) <= 1e-6 * math.hypot(*b):
         return DOWN
     x = tuple(v / length for v in a)
     along = sum(u * v for u, v in zip(x, b, strict=True))
