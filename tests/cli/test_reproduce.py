@@ -199,21 +199,23 @@ def test_a_run_that_is_gone_on_with_is_told_the_samples_it_began_with(commands, 
     assert "--resume" in after
 
 
-def test_a_round_that_was_stopped_goes_on(commands, tmp_path):
-    class Stops(Commands):
+def test_a_round_that_fails_is_told_and_the_others_are_made(commands, tmp_path, capsys):
+    class Fails(Commands):
         def run(self, command, stdout, stderr, start_new_session=False):
             self.fails = ("record",) if any("rounds/03" in word for word in command) else ()
             return super().run(command, stdout, stderr, start_new_session)
 
     commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "--keep-data"]) == 0
-    commands(kind=Stops)
-    assert prepared(tmp_path, "act") == 2
+    made = commands(kind=Fails)
+    assert prepared(tmp_path, "act") == 0
+    assert "round 3 is left as it is" in " ".join(capsys.readouterr().out.split())
+    encoded = {w[w.index("--out") + 1].split("/")[-4] for w in made.told if w[:2] == ["train", "samples"]}
+    assert encoded == {f"{n:02d}" for n in range(ROUNDS) if n != 3} | {"act"}  # and what is held out
     later = commands()
     assert prepared(tmp_path, "act") == 0
-    first = next(words for words in later.told if words[1] == "record")
-    assert "rounds/03" in " ".join(first)
-    assert "rounds/02" in " ".join(later.told[0]), "what was not encoded yet is"
+    assert {words[1] for words in later.told} == {"record", "pairs", "samples"}
+    assert all("rounds/03" in " ".join(words) for words in later.told)
 
 
 def test_tasks_are_encoded_while_drills_are_still_recorded(commands, tmp_path):
@@ -263,15 +265,14 @@ def test_what_was_begun_with_a_leader_is_gone_on_with_by_the_same(commands, tmp_
     commands()
     assert main(["reproduce", "--out", str(tmp_path), "--pieces", "see", "match", "act", "--keep-data"]) == 0
     (tmp_path / "act/policy/policy.json").write_text('{"whose": "first"}')
-    ahead = commands(fails=("--policy",))  # the evaluation that leads is stopped
-    assert prepared(tmp_path, "act") == 2
-    assert ahead.told[-1][0] == "eval"
+    commands(fails=("--policy",))  # evaluations that lead are stopped
+    assert prepared(tmp_path, "act") == 0
     (tmp_path / "act/policy/policy.json").write_text('{"whose": "second"}')
     later = commands()
     assert prepared(tmp_path, "act") == 0
-    first, second, *_ = [words[words.index("--policy") + 1] for words in later.told if words[0] == "eval"]
-    assert json.loads(Path(first, "policy.json").read_text()) == {"whose": "first"}
-    assert json.loads(Path(second, "policy.json").read_text()) == {"whose": "second"}
+    leaders = [words[words.index("--policy") + 1] for words in later.told if words[0] == "eval"]
+    assert leaders
+    assert all(json.loads(Path(one, "policy.json").read_text()) == {"whose": "first"} for one in leaders)
 
 
 def test_a_command_that_runs_is_not_begun_again_and_is_waited_for(commands, tmp_path):

@@ -186,18 +186,30 @@ class Maker:
     def go_on_recording(self) -> None:
         """Round after round, each encoded while the next is recorded, until the piece's time is over or this is."""
         made = [self.of_round(number) for number in range(1, ROUNDS)]
+        before: Maker | None = None
         try:
-            for before, one in zip([None, *made], made, strict=False):
+            for one in made:
                 if self.steps.minutes - self.steps.seconds / 60 < _KEEP:
                     return
-                one.record_round()
-                one.begin_round()
+                recorded = one.try_to_record()
                 if before is not None:
                     before.encode_round()
-            made[-1].encode_round()
+                before = one if recorded else None
+            if before is not None:
+                before.encode_round()
         finally:
             for one in made:
                 one.steps.drop()
+
+    def try_to_record(self) -> bool:
+        """Record a round and begin to encode it; one that fails is told and left, for there are others."""
+        try:
+            self.record_round()
+            self.begin_round()
+        except BadInput as reason:
+            print(f"round {self.round} is left as it is: {reason}", flush=True)
+            return False
+        return True
 
     def make_round(self) -> None:
         """Record a round and encode it."""
