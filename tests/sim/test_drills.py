@@ -1,24 +1,44 @@
-"""Drills: one scene, each of its things meant in turn, touched where it stands by either body."""
+"""Drills: one scene, each of its things meant in turn: touched by either body, pushed, moved or held."""
 
 import contextlib
+import hashlib
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hostbot.sim.catalogue import split, task
+from hostbot.sim.deeds import hold, move, push, shape_of
 from hostbot.sim.demonstrator import DemonstratorConfig, demonstrate
-from hostbot.sim.drills import BRING, THINGS, TOUCH, carried, drill, places, touched
+from hostbot.sim.drills import (
+    BRING,
+    HOLD,
+    MOVE,
+    PUSH,
+    SHARES,
+    THEN,
+    THINGS,
+    TOUCH,
+    carried,
+    drill,
+    places,
+    touched,
+)
 from hostbot.sim.env import EnvConfig, SimEnv
-from hostbot.sim.episode import robot_episode
+from hostbot.sim.episode import midway_episode, robot_episode
 from hostbot.sim.layout import NoRoom
-from hostbot.sim.moves import Pick, Put
-from hostbot.sim.predicates import PutDown
+from hostbot.sim.moves import Pick, Put, Shove
+from hostbot.sim.predicates import All, InHand, Pressed, PutDown, Shifted
 from hostbot.sim.sketch import human_sketch, robot_sketch
 from hostbot.sim.task import Task
-from hostbot.sim.things import Thing, mat
+from hostbot.sim.things import Thing, block, mat, thing
 from hostbot.sim.things.made_up import COUNT, made_up, palette
 
 BLIND = EnvConfig(views=())
+ACTED = [PUSH, MOVE, HOLD, THEN]
+SKETCHED = "d2f06273716416cd184fa0d62dd7fcc4922bfad86cf15303e94d88f5893758f0"
+"""Hash of the drills that were sketched before any other family was there."""
 
 
 def of_family(family, seeds, which=0, begun=True):
@@ -152,7 +172,7 @@ def test_a_person_brings_what_is_in_the_hand():
             assert "contact" not in names
             drawn = video.views["third_person"].astype(int)
             assert names["release"] + 4 <= len(drawn) <= names["release"] + 13
-            whole, all_events, fine = demonstrate(drill(seed, 0, begun=False), seed, config)
+            whole, all_events, fine = demonstrate(replace(one, begun=0), seed, config)
             if not fine or [event.name for event in all_events].count("contact") > 1:
                 continue  # it slipped or something was in the way
             since = next(event.frame for event in all_events if event.name == "grasp")
@@ -181,13 +201,200 @@ def test_a_person_touches_it(kind):
     raise AssertionError(f"nobody could touch a {kind}")
 
 
-@pytest.mark.parametrize("family", [TOUCH, BRING])
-def test_a_robot_does_it_with_physics_too(family):
+@pytest.mark.parametrize("family", [TOUCH, BRING, *ACTED])
+@pytest.mark.parametrize("stray", [0.0, 1.5])
+def test_a_robot_does_it_with_physics_too(family, stray):
     done = []
-    for seed, one in of_family(family, range(24), begun=False):
+    for seed, one in of_family(family, range(300), begun=False)[:12]:
         with contextlib.suppress(NoRoom):
-            done.append(robot_episode(one, seed, BLIND).success)
+            done.append(robot_episode(one, seed, BLIND, stray).success)
+    assert len(done) > 4
     assert np.mean(done) > 0.8
+
+
+@pytest.mark.parametrize("family", ACTED)
+def test_a_person_does_it_and_an_expert_who_takes_over(family):
+    shown, taken_over = [], []
+    for seed, one in of_family(family, range(300, 600), begun=False)[:8]:
+        with contextlib.suppress(NoRoom):
+            shown.append(demonstrate(one, seed, pictures=False)[2])
+            if (rest := midway_episode(one, seed, BLIND)) is not None:
+                taken_over.append(rest.success)
+    assert len(shown) > 4
+    assert np.mean(shown) > 0.8
+    assert taken_over
+    assert np.mean(taken_over) > 0.5
+
+
+def told(one):
+    """What a drill asks for, in full."""
+    things = [(t.name, t.kind.__name__, t.colour) for t in one.scene]
+    moves = [(type(move).__name__, move.item, getattr(move, "at", ())) for move in one.script]
+    return repr((one.family, things, moves, one.instructions, one.begun, one.free))
+
+
+def test_sketched_drills_are_what_they_were_before_there_were_others():
+    drawn = [told(drill(seed, which)) for seed in range(200) for which in range(THINGS)]
+    assert hashlib.sha256("\n".join(drawn).encode()).hexdigest() == SKETCHED
+
+
+def test_acted_drills_are_of_all_families():
+    found = Counter(drill(seed, 0, begun=False).family for seed in range(2000))
+    assert set(found) == set(SHARES)
+    assert all(abs(found[family] / 2000 - share) < 0.03 for family, share in SHARES.items())
+
+
+@pytest.mark.parametrize("family", ACTED)
+def test_each_thing_of_a_scene_has_a_deed_of_its_own(family):
+    for seed, _ in of_family(family, range(300), begun=False):
+        drills = [drill(seed, which, begun=False) for which in range(THINGS)]
+        scenes = [sorted((t.name, t.kind, t.colour) for t in one.scene) for one in drills]
+        assert all(scene == scenes[0] for scene in scenes)
+        assert len({(kind, colour) for _, kind, colour in scenes[0]}) == THINGS
+        assert len({one.things[0].name for one in drills}) == THINGS
+        assert all(one.hands == 1 for one in drills)
+        assert all(thing.words in one.instructions[0] for one in drills for thing in one.things)
+
+
+def shifts(one):
+    """What is to be where it was not, in a drill."""
+    parts = one.success.parts if isinstance(one.success, All) else (one.success,)
+    return [part for part in parts if isinstance(part, Shifted)]
+
+
+def test_words_say_which_way_and_always_the_same_way():
+    """A side is named if and only if something goes there, or is turned there: others are shown in mirrors."""
+    motions = {}
+    for _, one in of_family(PUSH, range(4000), begun=False) + of_family(MOVE, range(4000), begun=False):
+        (goal,), (words,) = shifts(one), one.instructions
+        motions.setdefault(words, set()).add(goal)
+        way, _, turned = words.partition(" and turn it ")
+        assert ("to the left" in way, "to the right" in way) == (goal.by[1] > 1e-9, goal.by[1] < -1e-9)
+        assert ("closer" in way, "away from you" in way) == (goal.by[0] < -1e-9, goal.by[0] > 1e-9)
+        assert ("left" in turned, "right" in turned) == ((goal.turn or 0) > 0.4, (goal.turn or 0) < -0.4)
+        least, most = (0.05, 0.12) if one.family == PUSH else (0.07, 0.16)
+        assert least <= np.hypot(*goal.by) <= most
+    assert len({goal.by for goals in motions.values() for goal in goals}) > 500
+    assert all(len(goals) == 1 for goals in motions.values())
+
+
+def test_no_deed_is_what_a_novel_task_asks_for():
+    """No two things that one is about are in a scene, nothing to be raked gets closer, nothing pushed falls over."""
+    novel = [{(t.kind.__name__, t.colour) for t in task(name).things} for name in split().novel]
+    raked = {t.name for name in split().novel if task(name).family == "rake" for t in task(name).things}
+    assert "red_block" in raked
+    seen = set()
+    for seed in range(4000):
+        one = drill(seed, seed, begun=False)
+        if one.family not in ACTED:
+            continue
+        looks = {(t.kind.__name__, t.colour) for t in one.scene}
+        assert not any(len(looks & pair) > 1 for pair in novel)
+        seen |= {goal.item for goal in shifts(one)} & raked
+        assert all(goal.by[0] > -1e-9 for goal in shifts(one) if goal.item in raked)
+        kinds = {thing.name: thing.kind for thing in one.things}
+        for shove in (made for made in one.script if isinstance(made, Shove)):
+            shape = shape_of(kinds[shove.item])
+            assert not shape.round
+            assert shape.height < 2.4 * (min(shape.sides) or shape.radius)
+    assert len(seen) == len(raked) - 1  # all but the rake itself
+
+
+def test_what_comes_first_can_still_be_seen():
+    firsts = set()
+    for _, one in of_family(THEN, range(1500), begun=False):
+        first, last = one.things
+        parts = one.success.parts if isinstance(one.success, All) else (one.success,)
+        order = next((part.order for part in parts if isinstance(part, Pressed)), ())
+        moved = [goal.item for goal in shifts(one)]
+        assert first.name in moved or order[:1] == (first.name,)
+        assert last.name in (*moved, *order) or InHand(last.name) in parts
+        firsts.add(one.instructions[0].split()[0])
+    assert firsts == {"Press", "Push", "Move"}
+
+
+def alone(deed):
+    """A world in which a deed is the task, and what puts a thing of it elsewhere."""
+    env = SimEnv(
+        Task(
+            name="deed", family="deed", things=deed.things, foils=(), script=deed.script, success=deed.success,
+            instructions=(deed.words,), free=deed.free,
+        ),
+        BLIND,
+    )  # fmt: skip
+    env.begin(0)
+    world, item = env.world, deed.things[0].name
+
+    def put(by, turn=0.0):
+        joint, start = world.model.joint(item), world.start[item]
+        heading = start.yaw + turn
+        pos = start.pos + np.array([*by, 0.0]) if len(by) == 2 else by
+        at = joint.qposadr[0]
+        world.data.qpos[at : at + 7] = [*pos, np.cos(heading / 2), 0, 0, np.sin(heading / 2)]
+        world.refresh()
+        return deed.success.holds(world)
+
+    return world, put
+
+
+def test_a_thing_is_pushed_when_it_stands_where_it_was_to_get():
+    deed = push(thing("red", block), "to the left")
+    world, put = alone(deed)
+    x, y = deed.success.by
+    assert not put((0.0, 0.0))
+    assert put((x, y))
+    assert put((x + 0.025, y), turn=1.0)
+    assert not put((x + 0.035, y))
+    assert not put((x, -y))
+    (shove,) = deed.script
+    assert not put((x, y + 0.05))
+    end = next(key for key in shove.keys(_Stage(world)) if key.event == "push").goals["main"].at
+    assert (
+        abs(end[1] - (world.start["red_block"].pos[1] + y)) < 0.05
+    )  # from where it is now to the same place
+
+
+class _Stage:
+    """What a move looks at."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def limb(self, role):
+        return "left"
+
+
+def test_a_thing_is_moved_when_it_is_turned_too():
+    deed = move(thing("red", block), "closer", " and turn it to the right")
+    _, put = alone(deed)
+    assert deed.success.turn < -0.4
+    assert put(deed.success.by, deed.success.turn)
+    assert not put(deed.success.by)
+    assert not put(deed.success.by, -deed.success.turn)
+
+
+def test_a_thing_in_the_air_by_itself_is_not_held():
+    deed = hold(thing("red", block), thing("blue", block), "over")
+    world, put = alone(deed)
+    place = world.base("blue_block").pos + deed.success.at
+    assert 0.09 < deed.success.at[2] < 0.17
+    assert not put(place)
+
+
+def test_where_two_things_are_to_get_is_apart():
+    """What is put down first does not stand where the second is to be."""
+    checked = 0
+    for seed, one in of_family(THEN, range(400), begun=False):
+        goals = shifts(one)
+        if len(goals) < 2:
+            continue
+        with contextlib.suppress(NoRoom):
+            env = SimEnv(one, BLIND)
+            env.begin(seed)
+            ends = [env.world.start[goal.item].pos[:2] + goal.by for goal in goals]
+            assert np.linalg.norm(ends[0] - ends[1]) > sum(env.world.shapes[g.item].radius for g in goals)
+            checked += 1
+    assert checked > 5
 
 
 def test_a_persons_sketch_is_the_way_of_a_whole_video_to_its_contact():

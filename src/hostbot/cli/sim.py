@@ -173,7 +173,7 @@ class Record:
     With --drills also people, up to the contact."""
     drills: bool = False
     """No tasks: one of a table full of things is touched, or something is put there; any of them in turn where robots
-    are sketched."""
+    are sketched. Without --sketch things are also pushed, moved and held."""
     raw: Annotated[int, arg(metavar="SIDE")] = 0
     """Keep pictures of this side as they are instead of mp4, for `hostbot train` alone: faster to write and to read,
     no LeRobot dataset, about thirty times the disk."""

@@ -1,5 +1,6 @@
 """Drills: touch one of a table full of things, or bring what is held to one. No tasks of the bench, but what nearly all
-of them are made of.
+of them are made of. Drills that are acted whole also push and move things where they stand, hold one above another, and
+do two such deeds in a row: a hand that is watched may do anything.
 
 To learn which thing of its own scene is the one a hand goes for, a model needs more scenes and videos than tasks give,
 and in every scene each thing must be what is meant as often as any other: then neither a scene nor a video known by
@@ -9,22 +10,26 @@ colour. No drill asks for what a novel task does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
 
 import numpy as np
 
+from hostbot.sim import deeds
 from hostbot.sim.catalogue import split, task
-from hostbot.sim.moves import Drag, Move, Pick, Press, Put, Turn
-from hostbot.sim.predicates import DIRECTIONS, InHand, Predicate, Pressed, PutDown
+from hostbot.sim.deeds import OVER, TURNS, WAYS, Deed, shape_of, slides, stands
+from hostbot.sim.moves import Drag, Move, Pick, Press, Put, Shove, Turn
+from hostbot.sim.predicates import DIRECTIONS, All, InHand, Predicate, Pressed, PutDown
 from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Kind, Thing
 from hostbot.sim.things.made_up import COUNT, made_up, palette
 
 NAME = "drill"
-TOUCH, BRING = "touch", "bring"
+TOUCH, BRING, PUSH, MOVE, HOLD, THEN = "touch", "bring", "push", "move", "hold", "then"
+SHARES = {TOUCH: 0.15, BRING: 0.35, PUSH: 0.15, MOVE: 0.15, HOLD: 0.05, THEN: 0.15}
+"""How many of the drills that are acted whole are of each family."""
 THINGS = 4
 """Things of a scene, any of which may be meant."""
 _ALIKE = 0.5
@@ -32,7 +37,13 @@ _ALIKE = 0.5
 _MADE_UP = 0.5
 """How often a thing is of a kind that was made up."""
 _BRINGS = 0.5
-"""Share of scenes in which something is brought."""
+"""Share of sketched scenes in which something is brought."""
+_OVER, _PUSH_FIRST, _PUSH_LAST = 0.6, 0.6, 0.3
+"""How often something is held right above another thing, and how often what can be pushed is: before, and after."""
+_NOT_PUSHED = ("banana", "lid")
+"""Fingers behind it would pass over its edge, or meet it sooner on one side than on another."""
+_NOT_MOVED = ("banana", "book", "bottle")
+"""Jaws that close beside it tip it over."""
 _FAR, _BESIDE = 0.05, 0.09
 """Metres: what is put further from a thing's middle is put beside it; how far from one that was made up."""
 _SIDES = {"left": "to the left of", "right": "to the right of", "front": "in front of", "behind": "behind"}
@@ -42,9 +53,15 @@ def drill(seed: int, which: int, begun: bool = True) -> Task:
     """The scene of a seed, in which the thing of a number is meant.
 
     What is to be brought is in the hand already, and not named, or it has to be taken first if the drill is not begun.
+    Those that are not begun are of all families.
     """
     rng = np.random.default_rng([seed, *NAME.encode()])
-    return _bring(rng, which, begun) if rng.random() < _BRINGS else _touch(rng, which)
+    if begun:
+        return _bring(rng, which, begun) if rng.random() < _BRINGS else _touch(rng, which)
+    family = str(rng.choice(list(SHARES), p=list(SHARES.values())))
+    if family == BRING:
+        return _bring(rng, which, begun)
+    return _touch(rng, which) if family == TOUCH else _do(family, rng, which)
 
 
 def _touch(rng: np.random.Generator, which: int) -> Task:
@@ -90,20 +107,96 @@ def _bring(rng: np.random.Generator, which: int, begun: bool) -> Task:
     )
 
 
+def _do(family: str, rng: np.random.Generator, which: int) -> Task:
+    """A drill of deeds; each of a scene's things has its own."""
+    known = {PUSH: pushed(), MOVE: moved(), HOLD: moved(), THEN: pressed() | pushed() | moved()}[family]
+    things = _strangers(rng, known, slides if family == PUSH else stands)
+    drawn = [_deeds(family, rng, things, k) for k in range(THINGS)]
+    chosen = drawn[which % THINGS]
+    meant = tuple(dict.fromkeys(thing for deed in chosen for thing in deed.things))
+    words = ", then ".join(deed.words for deed in chosen)
+    return Task(
+        name=NAME,
+        family=family,
+        things=meant,
+        foils=tuple(thing for thing in things if thing not in meant),
+        script=tuple(move for deed in chosen for move in deed.script),
+        success=_all_of(chosen),
+        instructions=(f"{words[0].upper()}{words[1:]}.",),
+        free=tuple(spot for deed in chosen for spot in deed.free),
+    )
+
+
+def _deeds(family: str, rng: np.random.Generator, things: Sequence[Thing], which: int) -> tuple[Deed, ...]:
+    item, other = things[which], things[(which + int(rng.integers(1, THINGS))) % THINGS]
+    if family == PUSH:
+        return (deeds.push(item, _way(item, rng)),)
+    if family == MOVE:
+        return (_move(item, rng),)
+    if family == HOLD:
+        sides = list(OVER)[1:]
+        return (deeds.hold(item, other, "over" if rng.random() < _OVER else str(rng.choice(sides))),)
+    return _lasting(item, rng, _PUSH_FIRST), _lasting(other, rng, _PUSH_LAST, last=True)
+
+
+def _lasting(item: Thing, rng: np.random.Generator, pushes: float, last: bool = False) -> Deed:
+    """Something done to a thing that can still be seen later; what comes last may also be to touch it."""
+    if _kind(item) in pressed():
+        return deeds.press(item)
+    taken_well = _kind(item) in moved() or _kind(item) not in pushed()
+    slid = slides(item.kind) and _kind(item) not in _NOT_PUSHED
+    if slid and (rng.random() < pushes or not taken_well):
+        return deeds.push(item, _way(item, rng))
+    return deeds.touch(item) if last else _move(item, rng)
+
+
+def _move(item: Thing, rng: np.random.Generator) -> Deed:
+    """Some things are turned, too: such as have sides to tell it by."""
+    turn = str(rng.choice(list(TURNS)))
+    return deeds.move(item, _way(item, rng), turn if any(shape_of(item.kind).sides) else "")
+
+
+def _way(item: Thing, rng: np.random.Generator) -> str:
+    """Any way; not closer if a novel task is to get it closer."""
+    ways = [way for way, (x, _) in WAYS.items() if x >= 0 or _look(item) not in _raked()]
+    return str(rng.choice(ways))
+
+
+def _all_of(done: Sequence[Deed]) -> Predicate:
+    """All that is left to see of what was done; buttons that were pressed, in that order."""
+    order = tuple(name for deed in done if isinstance(deed.success, Pressed) for name in deed.success.order)
+    others = [deed.success for deed in done if not isinstance(deed.success, Pressed)]
+    parts = (*([Pressed(order)] if order else []), *others)
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def _any(_: Kind) -> bool:
+    return True
+
+
+def _strangers(rng: np.random.Generator, known: dict[str, Kind], fits: Callable[[Kind], bool]) -> list[Thing]:
+    """The things of a scene, no two of which any novel task is about."""
+    while True:
+        things = list(_things(rng, known, THINGS, fits=fits))
+        if not any((_look(one), _look(other)) in _novel() for one, other in permutations(things, 2)):
+            return things
+
+
 def _things(
     rng: np.random.Generator,
     known: dict[str, Kind],
     count: int,
     besides: Iterable[tuple[str, str]] = (),
     never: Iterable[tuple[str, str]] = (),
+    fits: Callable[[Kind], bool] = _any,
 ) -> Iterator[Thing]:
     """Things no two of which look the same."""
     looks, barred = set(besides), set(never)
-    kind, colours = _drawn(rng, known)
+    kind, colours = _drawn(rng, known, fits)
     for k in range(count):
         while True:
             if k and rng.random() >= _ALIKE:
-                kind, colours = _drawn(rng, known)
+                kind, colours = _drawn(rng, known, fits)
             look = kind.__name__, str(rng.choice(colours))
             if look not in looks | barred:
                 break
@@ -111,10 +204,14 @@ def _things(
         yield Thing(name=f"{look[1]}_{look[0]}", kind=kind, colour=look[1])
 
 
-def _drawn(rng: np.random.Generator, known: dict[str, Kind]) -> tuple[Kind, Sequence[str]]:
-    """Any kind, and the colours it has."""
+def _drawn(
+    rng: np.random.Generator, known: dict[str, Kind], fits: Callable[[Kind], bool]
+) -> tuple[Kind, Sequence[str]]:
+    """Any kind that fits, and the colours it has."""
     if rng.random() < _MADE_UP:
         number = int(rng.integers(COUNT))
+        while not fits(made_up(number)):
+            number = int(rng.integers(COUNT))
         return made_up(number), palette(number)
     return known[str(rng.choice(list(known)))], list(COLOURS)
 
@@ -139,6 +236,14 @@ def _novel() -> frozenset[tuple[tuple[str, str], tuple[str, str]]]:
     return frozenset(pair for looks in together for pair in permutations(looks, 2))
 
 
+@cache
+def _raked() -> frozenset[tuple[str, str]]:
+    """What novel tasks are to get closer, by looks."""
+    return frozenset(
+        _look(thing) for name in split().novel if task(name).family == "rake" for thing in task(name).things
+    )
+
+
 def _beside(thing: Thing) -> tuple[tuple[str, Put], ...]:
     """The one way to put something at a thing that was made up: so that many scenes have the same."""
     sides = list(DIRECTIONS)
@@ -157,6 +262,34 @@ def touched() -> dict[str, tuple[Kind, type[Move]]]:
             kind = scene[move.item].kind
             found.setdefault(kind.__name__, (kind, type(move)))
     return dict(sorted(found.items()))
+
+
+@cache
+def pressed() -> dict[str, Kind]:
+    """What training tasks press first."""
+    return {name: kind for name, (kind, move) in touched().items() if move is Press}
+
+
+@cache
+def taken() -> dict[str, Kind]:
+    """What training tasks take first, with one hand."""
+    return {name: kind for name, (kind, move) in touched().items() if move is Pick}
+
+
+@cache
+def moved() -> dict[str, Kind]:
+    """What training tasks take first, if it does not fall over easily."""
+    return {name: kind for name, kind in taken().items() if name not in _NOT_MOVED}
+
+
+@cache
+def pushed() -> dict[str, Kind]:
+    """What training tasks push along the table, or take and might push."""
+    shoved = {
+        scene[move.item].kind for one, scene in _training() for move in one.script if isinstance(move, Shove)
+    }
+    found = {kind.__name__: kind for kind in shoved} | taken()
+    return {name: found[name] for name in sorted(found) if slides(found[name]) and name not in _NOT_PUSHED}
 
 
 @cache

@@ -93,9 +93,16 @@ def _is_free(
     free: Sequence[tuple[str, float, float, float]],
     sign: float,
 ) -> bool:
-    """Whether every spot to be kept free is on the table, in reach, and clear of things not in ``near``."""
+    """Whether every spot to be kept free is on the table, in reach, and clear of things not in ``near``.
+
+    Those of different things are clear of each other, too.
+    """
+    kept: list[tuple[str, float, float, float]] = []
     for name, dx, dy, radius in free:
         x, y = _beside(spots[name], shapes[name], dx, dy)
+        if any(other != name and np.hypot(x - u, y - v) < radius + r for other, u, v, r in kept):
+            return False
+        kept.append((name, x, y, radius))
         if not _is_reached(x, y, sign):
             return False
         for other, (ox, oy, _) in spots.items():

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hostbot.sim.pose import wrap
 from hostbot.sim.world import World
 
 
@@ -141,6 +142,42 @@ class PutDown:
         place = frame.pos + (np.eye(3) if self.square else frame.rot) @ np.asarray(self.at)
         away = (world.base(self.item).pos - place)[:2]
         return bool(np.linalg.norm(away) < self.slack and not world.in_hand(self.item))
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """A thing stands away from where it stood at first, by so much along the table's axes, let go of."""
+
+    item: str
+    by: tuple[float, float]
+    turn: float | None = None
+    """By how much it is turned about the vertical; any heading will do otherwise."""
+    slack: float = 0.03
+    skew: float = 0.35
+
+    def holds(self, world: World) -> bool:
+        """Compare with where it started."""
+        now, start = world.base(self.item), world.pose(f"{self.item}/start")
+        near = np.linalg.norm((now.pos - start.pos)[:2] - np.asarray(self.by)) < self.slack
+        turned = self.turn is None or abs(wrap(now.yaw - start.yaw - self.turn, 2 * np.pi)) < self.skew
+        low = abs(now.pos[2] - start.pos[2]) < 0.02
+        upright = world.shapes[self.item].round or _standing(world, self.item)
+        return bool(near and turned and low and upright) and not world.in_hand(self.item)
+
+
+@dataclass(frozen=True)
+class HeldAt:
+    """A thing is in a hand, in the air, at a place beside or above another along the table's axes."""
+
+    item: str
+    frame: str
+    at: tuple[float, float, float]
+    slack: float = 0.03
+
+    def holds(self, world: World) -> bool:
+        """Its underside, measured from the other's."""
+        away = world.base(self.item).pos - world.base(self.frame).pos - np.asarray(self.at)
+        return bool(np.linalg.norm(away) < self.slack) and world.in_hand(self.item)
 
 
 @dataclass(frozen=True)

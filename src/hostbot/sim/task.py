@@ -26,7 +26,7 @@ class Task:
     across: tuple[str, ...] = ()
     """Things that stand on the side of the arm that does not begin."""
     free: tuple[tuple[str, float, float, float], ...] = ()
-    """Spots kept free of other things: (thing, offset x, offset y, radius)."""
+    """Spots kept free of other things and of each other's: (thing, offset x, offset y, radius)."""
     lane: tuple[tuple[str, str, float], ...] = ()
     """Ways kept free of foils: (from thing, to thing, half width)."""
     nested: tuple[tuple[str, str, float], ...] = ()

@@ -90,8 +90,11 @@ class World:
         self._contacts = None
 
     def pose(self, frame: str) -> Pose:
-        """Where a thing, a part of it or one of its marked points is."""
+        """Where a thing, a part of it or one of its marked points is; ``thing/start`` is where a thing was at first."""
         data = self.data
+        name, _, part = frame.rpartition("/")
+        if part == "start":
+            return self.start[name]
         if frame in self._sites:
             i = self._sites[frame]
             return Pose(data.site_xpos[i].copy(), data.site_xmat[i].reshape(3, 3).copy())

@@ -11,6 +11,7 @@ import numpy as np
 from hostbot.sim.keys import Goal, Key, closing_yaw, nearest_half_turn
 from hostbot.sim.moves.base import SHUT, Stage, clear, let_go
 from hostbot.sim.moves.hold import Pick
+from hostbot.sim.predicates import Predicate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,8 @@ class Press:
 
     item: str
     role: str = "main"
+    unless: Predicate | None = None
+    """Leave it out where this holds already."""
 
     lasts = True  # what it achieves stays, and shows
 
@@ -50,6 +53,8 @@ class Shove:
     role: str = "main"
     width: float = 0.045
     square: bool = False
+    unless: Predicate | None = None
+    """Leave it out where this holds already."""
 
     lasts = True  # what it achieves stays, and shows
 
