@@ -22,12 +22,12 @@ WAYS: dict[str, tuple[int, int]] = {
     "to the right": (0, -1),
     "closer": (-1, 0),
     "away from you": (1, 0),
-    "closer and to the left": (-1, 1),
-    "closer and to the right": (-1, -1),
-    "away from you and to the left": (1, 1),
-    "away from you and to the right": (1, -1),
+    "closer and left": (-1, 1),
+    "closer and right": (-1, -1),
+    "away and left": (1, 1),
+    "away and right": (1, -1),
 }
-"""Eight ways across the table, as x and y."""
+"""Eight ways across the table, as x and y; in few words, for a small model reads 24."""
 OVER = {"over": (0.0, 0.0)} | {
     f"in the air {words}": DIRECTIONS[side]
     for side, words in (
@@ -38,7 +38,7 @@ OVER = {"over": (0.0, 0.0)} | {
     )
 }
 """Where something may be held: above another thing, or above the table beside it."""
-TURNS = {"": 0.0, " and turn it to the left": 1.0, " and turn it to the right": -1.0}
+TURNS = {"": 0.0, " and turn it left": 1.0, " and turn it right": -1.0}
 _PUSHED, _MOVED, _TURNED = (0.05, 0.12), (0.07, 0.16), (0.5, 1.1)
 """Metres, and radians."""
 _ABOVE, _ASIDE = (0.08, 0.14), (0.08, 0.11)
