@@ -110,7 +110,7 @@ class Maker:
     # What is learned from ------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Everything the piece begins with; samples of it and fused layers, too, once there is a VAE."""
+        """Everything the piece begins with; samples of it, too, once there is a VAE, and what matching fuses."""
         if self.piece == "see":
             self.record("record", "seen", self.recipe.seen, "both", self.first_seed, *self.tasks())
             return
@@ -119,18 +119,17 @@ class Maker:
         if not self.has_vae():
             self.record_drills() if self.piece == "match" else first.record_round()
             return
-        begins = self.piece in ACTING and not self.samples()
-        if begins:
-            # People are recorded while what the piece is judged by is encoded: on that layers are fused.
-            self.begin_held_out()
-            first.record_people()
-        self.fuse(self.held_out())
         if self.piece == "match":
+            self.fuse(self.held_out())
             self.record_drills()
             self.drills()
-        elif begins:
+            self.steps.end("fuse")
+            return
+        if self.judged_by_earlier() is None:
+            self.begin_store("held-out", **self.judging())
+        if not self.samples():
             first.make_round()
-        self.steps.end("fuse")
+        self.held_out()
 
     def record_held_out(self) -> None:
         """What the piece is judged by, and in matching what actions are normalised by."""
@@ -145,11 +144,6 @@ class Maker:
         """Held-out samples of an earlier piece that acts, where they are still there."""
         earlier = ACTING[: ACTING.index(self.piece)] if self.piece in ACTING else ()
         return next((found for piece in earlier if (found := self.made(piece, "held-out"))), None)
-
-    def begin_held_out(self) -> None:
-        """Encode what the piece is judged by beside what comes next."""
-        if self.judged_by_earlier() is None:
-            self.begin_store("held-out", **self.judging())
 
     def held_out(self) -> Path:
         """Samples the piece is judged by."""
@@ -189,8 +183,8 @@ class Maker:
         before: Maker | None = None
         try:
             for one in made:
-                if self.steps.minutes - self.steps.seconds / 60 < _KEEP:
-                    return
+                if self.steps.seconds / 60 > self.recipe.recording * self.steps.minutes:
+                    break
                 recorded = one.try_to_record()
                 if before is not None:
                     before.encode_round()
@@ -235,8 +229,7 @@ class Maker:
         if self.is_led:
             self.record_led()
             return
-        share = 1 if self.round else recipe.first
-        robot, acted = (max(1, round(count * share)) for count in (recipe.robot, recipe.acted))
+        robot, acted = map(self.share, (recipe.robot, recipe.acted))
         midway = ("--midway", recipe.midway)
         self.record_people()
         self.record("record-robot", "tasks", robot, "robot", seed, *midway, *self.balanced())
@@ -244,9 +237,15 @@ class Maker:
             self.begin_store("tasks", **self.acting())
         self.record("record-acted", "acted", acted, "both", seed, "--drills", *midway)
 
+    def share(self, count: int) -> int:
+        """Of what a round has, so much is in this one."""
+        return count if self.round else max(1, round(self.recipe.first * count))
+
     def record_people(self) -> None:
         """People's videos of a round's tasks."""
-        self.record("record-human", "tasks", self.recipe.human, "human", self.first_seed, *self.balanced())
+        self.record(
+            "record-human", "tasks", self.share(self.recipe.human), "human", self.first_seed, *self.balanced()
+        )
 
     def balanced(self) -> tuple[object, ...]:
         """Training tasks, those of small families more often."""
@@ -454,7 +453,7 @@ class Maker:
         self.prepare_beside("learn")
         more: list[object] = []
         if self.piece in ACTING:
-            more = ["--more", self.rounds, "--export-often"]
+            more = ["--more", self.rounds, "--at-least", self.recipe.at_least, "--export-often"]
         self.steps.do(
             "learn", *words, *(["--from", self.run_of(before)] if before else []),
             *self.settings([self.drills()] if self.piece == "match" else self._begun_with()), *more,

@@ -12,8 +12,12 @@ class Recipe:
     families: tuple[str, ...] = ()
     robot: int = 12
     """Robot episodes a task in a round of what pieces that act learn from."""
-    first: float = 0.3
-    """Size of the first round, which is waited for, as a share of the others."""
+    first: float = 0.08
+    """Size of the first round as a share of the others: a run begins with it, and fuses its layers meanwhile."""
+    at_least: int = 30_000
+    """Samples that are waited for before the first step."""
+    recording: float = 0.6
+    """Share of a piece's time in which rounds are begun; encoding and drawing take from the GPU what learning needs."""
     balance: float = 0.5
     """Half way between as many of each task and as many of each family."""
     human: int = 5
@@ -83,7 +87,7 @@ class Recipe:
 
 
 SMALL = Recipe(
-    families=("press",), robot=4, first=0.5, human=2, variants=2, acted=8, states=2, led_every=2,
+    families=("press",), robot=4, first=0.5, at_least=10, human=2, variants=2, acted=8, states=2, led_every=2,
     led=1, led_times=2, led_states=4, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2,
     stem=8, batch=8, validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip

@@ -128,6 +128,8 @@ class Stored(Learning):
     """How often each store is drawn from; as often as it has samples if not said."""
     more: Annotated[Path | None, arg(metavar="DIR")] = None
     """Folder below which further stores may come while it learns; each joins once it is whole. Without --weights."""
+    at_least: int = 0
+    """Samples to wait for before the first step, where more are to come; layers are fused meanwhile."""
     export_often: bool = False
     """Leave OUT/policy at every checkpoint, for whoever wants to try it meanwhile."""
     validation: tuple[Path, ...] = ()
@@ -169,6 +171,7 @@ class Match(Stored):
             validation=self.validation,
             vae=self.vae,
             more=self.more,
+            at_least=self.at_least,
             export_often=self.export_often,
             draw=draw,
             sight=self.sight,
@@ -216,6 +219,7 @@ class Policy(Stored):
             validation=self.validation,
             vae=self.vae,
             more=self.more,
+            at_least=self.at_least,
             export_often=self.export_often,
             draw=draw,
             drills=self.drills,

@@ -74,6 +74,13 @@ class Growing:
             return f"samples are left out: {reason}"
         return None if pool is None else self._take_in(pool, step + _LEAD)
 
+    def wait_for(self, samples: int, step: int, until: float, tell: Callable[[str], None]) -> None:
+        """Before a step: until there are so many samples, or the clock says that there is no more time."""
+        while sum(len(pool) for pool in self._pools) < samples and time.monotonic() < until:
+            if said := self.look(step):
+                tell(said)
+            time.sleep(0.05)
+
     def _fetch(self) -> Pool | None:
         """One store that is new, made ready to be drawn from."""
         for path in whole_stores(self._folder):

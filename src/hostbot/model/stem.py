@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
@@ -40,7 +41,8 @@ class Stem(nn.Module):
         grid = self.grid
         apart = latents.unflatten(3, (grid.num_views, grid.view_height))
         if views is not None and len(views) < grid.num_views:
-            apart = apart[:, :, :, list(views)]
+            # One by one: a list of numbers would be copied to the device, which no graph can hold.
+            apart = torch.stack([apart[:, :, :, view] for view in views], dim=3)
         count = apart.shape[2] * apart.shape[3]
         pictures = apart.permute(0, 2, 3, 1, 4, 5).flatten(0, 2).to(self.first.weight.dtype)
         seen = F.gelu(self.second(F.gelu(self.first(pictures))))

@@ -89,6 +89,8 @@ class RunOptions:
     """With graphs: begin a step before the figures of the last one are known."""
     more: Path | None = None
     """Folder below which further stores may come while it learns; what joined when is in ``RUN/joined.jsonl``."""
+    at_least: int = 0
+    """Samples that are waited for before the first step; layers are fused meanwhile."""
     export_often: bool = False
     """Leave the policy at every checkpoint, not at the end alone."""
     validation: tuple[Path, ...] = ()
@@ -271,6 +273,9 @@ def train_policy(config: RunConfig, options: RunOptions) -> tuple[Outcome, Path]
         trainer.run_ahead = options.run_ahead and learner is not None
         if options.run_ahead and learner is None:
             options.hooks.on_warning("without graphs no step runs ahead: training goes on step by step")
+        if growing is not None and options.at_least:
+            until = options.begun + 60 * options.minutes
+            growing.wait_for(options.at_least, trainer.step, until, options.hooks.on_warning)
         outcome = trainer.train()
         if growing is not None:
             growing.close()
