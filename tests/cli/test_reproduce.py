@@ -77,7 +77,9 @@ def test_pieces_come_in_their_order_and_are_not_done_twice(commands, tmp_path, c
     done = commands()
     assert main(["reproduce", "--out", str(tmp_path), "--workers", "3"]) == 0
     learned = [words[1] for words in done.told if words[0] == "train" and words[1] != "samples"]
-    assert learned == ["vae", *2 * ["match"], *3 * ["policy"]], "acting fuses its layers while it waits for samples"
+    assert learned == ["vae", *2 * ["match"], *3 * ["policy"]], (
+        "acting fuses its layers while it waits for samples"
+    )
     ahead = [words[words.index("--pieces") + 1] for words in done.told if words[0] == "reproduce"]
     assert ahead == ["match", "act", "act", "refine", "polish"], "the next piece, then one's own rounds"
     assert done.told[-1][0] == "eval"
@@ -206,7 +208,7 @@ def test_a_round_that_fails_is_told_and_the_others_are_made(commands, tmp_path, 
     later = commands()
     assert prepared(tmp_path, "act") == 0
     assert {words[1] for words in later.told} == {"record", "pairs", "samples"}
-    assert all("rounds/03" in " ".join(words) for words in later.told), [w for w in later.told]
+    assert all("rounds/03" in " ".join(words) for words in later.told)
 
 
 def test_tasks_are_encoded_while_drills_are_still_recorded(commands, tmp_path):
@@ -371,14 +373,17 @@ def test_a_piece_without_time_says_so(tmp_path):
         steps.left()
 
 
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize("deaf", ["nobody", "both", "child"])
 def test_whatever_is_recorded_beside_ends_with_the_piece(tmp_path, monkeypatch, deaf):
-    """A group of real processes, one of which started another; also where Ctrl-C is ignored, as behind a script's &."""
+    """A group of real processes, one of which started another; also where Ctrl-C is ignored, as behind a script's &, or
+    by the one that was started, as a server of forks does."""
     program, noted = tmp_path / "program", tmp_path / "pids"
-    hear = "signal.signal(signal.SIGINT, signal.SIG_IGN)" if deaf else "pass"
+    ignore = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    hear, child = (ignore if deaf in whom else "pass" for whom in (("both",), ("both", "child")))
     program.write_text(
         f"#!{sys.executable}\nimport os, pathlib, signal, subprocess, sys, time\n{hear}\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"child = subprocess.Popen([sys.executable, '-c', 'import signal, time; {child}; time.sleep(60)'])\n"
+        "time.sleep(0.5)\n"
         f"pathlib.Path({str(noted)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\ntime.sleep(60)\n"
     )
     program.chmod(0o755)

@@ -149,3 +149,18 @@ def test_a_run_that_goes_on_with_what_joined_is_the_uninterrupted_one(stores, tm
     assert joined[0]
     assert all(torch.equal(resumed[name], value) for name, value in whole.items())
     assert any(not torch.equal(plain[name], value) for name, value in whole.items())
+
+
+def test_the_first_step_may_wait_for_samples_but_not_for_ever(stores, tmp_path):
+    begun, later = stores
+    (tmp_path / "more").mkdir()
+    growing = Growing([pool(begun)], tmp_path / "more", tmp_path / "joined.jsonl", pool)
+    told = []
+    growing.wait_for(10**9, 0, time.monotonic() + 0.2, told.append)
+    assert told == []
+    shutil.copytree(later, tmp_path / "aside/later")
+    (tmp_path / "aside").rename(tmp_path / "more/deep")
+    growing._looked = -1e9
+    growing.wait_for(len(pool(begun)) + 1, 0, time.monotonic() + 20, told.append)
+    assert len(told) == 1
+    assert len(growing.pools) == 2

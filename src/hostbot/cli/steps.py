@@ -54,7 +54,9 @@ def _stop_all(leader: subprocess.Popen[bytes]) -> None:
             os.killpg(leader.pid, number)
         with suppress(subprocess.TimeoutExpired):
             leader.wait(timeout=_PATIENCE)
-            return
+            break
+    with suppress(ProcessLookupError):  # whoever led has waited for those that had something to keep
+        os.killpg(leader.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, kw_only=True)
