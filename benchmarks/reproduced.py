@@ -60,12 +60,21 @@ def _piece(run: Path, piece: str) -> dict[str, Any]:
     made: dict[str, Any] = {
         "seconds": {k: v["seconds"] for k, v in _read(steps).items()} if steps.exists() else {}
     }
+    rounds = sorted((run / "pieces" / piece / "data/rounds").glob("*/steps.json"))
+    if rounds:  # what was recorded while it learned, where it was kept
+        made["rounds"] = {
+            path.parent.name: {k: v["seconds"] for k, v in _read(path).items()} for path in rounds
+        }
     if not log.exists():
         return made
     about = _read(run / piece / "run.json")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     validations = [_validation(row) for row in rows if any(key.startswith("val") for key in row)]
     lines = [row for row in rows if not any(key.startswith("val") for key in row)]
+    note = run / piece / "joined.jsonl"
+    joined = [json.loads(line) for line in note.read_text().splitlines()] if note.exists() else []
+    if joined:
+        made["joined"] = {"/".join(Path(one["samples"]).parts[-4:-1:2]): one["step"] for one in joined}
     made |= {
         "commit": about["commit"][:7] + ("+" if about["uncommitted_changes"] else ""),
         "date": about["date"][:10],

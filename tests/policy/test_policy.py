@@ -382,6 +382,14 @@ def test_a_packed_policy_is_half_as_large_and_acts_nearly_the_same(tmp_path):
     assert read_bundle(tmp_path / "brisk").spec.execute == 2
     pack(tmp_path / "brisk", tmp_path / "still brisk")
     assert read_bundle(tmp_path / "still brisk").spec.execute == 2
+    pack(tmp_path / "brisk", tmp_path / "sure", noise=0.0, skip_future=True)
+    pack(tmp_path / "sure", tmp_path / "still sure")
+    for name in ("sure", "still sure"):
+        spec = read_bundle(tmp_path / name).spec
+        noted = spec.cascade
+        assert (noted.noise_o, noted.noise_a, noted.skip_future, spec.execute) == (0.0, 0.0, True, 2)
+    with pytest.raises(BadInput, match="scaled by 0 to 1"):
+        pack(tmp_path / "again", tmp_path / "never", noise=2.0)
     with pytest.raises(BadInput, match="cannot be executed"):
         pack(tmp_path / "again", tmp_path / "never", execute=policy.horizon + 1)
     assert not (tmp_path / "never").exists()

@@ -35,7 +35,7 @@ from hostbot.sim.predicates import All, InHand, Pressed, PutDown, Shifted
 from hostbot.sim.sketch import human_sketch, robot_sketch
 from hostbot.sim.task import Task
 from hostbot.sim.things import Thing, block, mat, thing
-from hostbot.sim.things.made_up import COUNT, made_up, palette
+from hostbot.sim.things.made_up import COUNT, SLIM, made_up, palette, slim
 
 BLIND = EnvConfig(views=())
 ACTED = [PUSH, MOVE, HOLD, THEN]
@@ -87,10 +87,13 @@ def test_no_drill_puts_what_a_novel_task_puts_there():
         assert not any(held in looks and others & looks for looks in novel)
 
 
-@pytest.mark.parametrize("number", range(0, COUNT, 5))
-def test_what_was_made_up_can_be_taken_and_stays_where_it_is_put(number):
+INVENTED = [(made_up, n) for n in range(0, COUNT, 5)] + [(slim, n) for n in range(0, SLIM, 5)]
+
+
+@pytest.mark.parametrize(("kinds", "number"), INVENTED)
+def test_what_was_made_up_can_be_taken_and_stays_where_it_is_put(kinds, number):
     thing, other = (
-        Thing(name="it", kind=made_up(number), colour="red"),
+        Thing(name="it", kind=kinds(number), colour="red"),
         Thing(name="mat", kind=mat, colour="blue"),
     )
     one = Task(
@@ -386,7 +389,7 @@ def test_a_thing_in_the_air_by_itself_is_not_held():
 def test_where_two_things_are_to_get_is_apart():
     """What is put down first does not stand where the second is to be."""
     checked = 0
-    for seed, one in of_family(THEN, range(400), begun=False):
+    for seed, one in of_family(THEN, range(700), begun=False):
         goals = shifts(one)
         if len(goals) < 2:
             continue
@@ -429,3 +432,16 @@ def test_a_small_model_can_read_what_is_asked_for():
     asked = {drill(seed, which, False).instructions[0] for seed in range(1500) for which in range(2)}
     longest = sorted(asked, key=lambda text: len(text.split()))[-40:]
     assert words.encode(tuple(longest)).shape[1] == model.text_length  # refuses what is longer
+
+
+def test_slim_things_are_in_drills_that_are_acted_alone():
+    slims = {slim(number).__name__ for number in range(SLIM)}
+    assert not slims & {made_up(number).__name__ for number in range(COUNT)}
+
+    def shown(begun):
+        return [thing.kind.__name__ for seed in range(400) for thing in drill(seed, 0, begun).scene]
+
+    share = np.mean([name in slims for name in shown(False)])
+    assert 0.05 < share < 0.25
+    assert not slims & set(shown(True))
+    assert {shape_of(slim(number)).height > 0.05 for number in range(SLIM)} == {True, False}  # stand, or lie

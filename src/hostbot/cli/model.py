@@ -121,12 +121,16 @@ class Pack:
     """The folder to write; it must not exist."""
     execute: Annotated[int | None, arg(metavar="STEPS")] = None
     """Note that it does best with so many steps of a chunk before it looks again; as before if not said."""
+    noise: Annotated[float | None, arg(metavar="SCALE")] = None
+    """Note how much noise, 0 to 1, its future and actions are best made from; as before if not said."""
+    skip_future: bool | None = None
+    """Note whether its actions are best made without the visual stage; as before if not said."""
 
     def run(self) -> None:
         """Read, round, write."""
         from hostbot.policy.bundle import pack
 
-        pack(self.policy, self.out, self.execute)
+        pack(self.policy, self.out, self.execute, self.noise, self.skip_future)
         size = sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file())
         print(f"{self.out}: {size / 1e6:.1f} MB")
 

@@ -157,10 +157,17 @@ def write_bundle(
         raise
 
 
-def pack(policy: Path, out: Path, execute: int | None = None) -> None:
+def pack(
+    policy: Path,
+    out: Path,
+    execute: int | None = None,
+    noise: float | None = None,
+    skip_future: bool | None = None,
+) -> None:
     """Write a policy at half its size, its weights as float16; it loads and trains as before.
 
-    How much of a chunk it is best to execute is found out later than it is trained: ``execute`` notes it, if given.
+    How it decides best is found out later than it is trained: how much of a chunk is to be executed, how much noise
+    future and actions are made from, whether they need the visual stage. It is noted where it is given.
 
     Of the folders its notes name only the last two parts stay: the others are this machine's. A VAE whose weights
     float16 cannot hold is rounded, too, and gets another identity.
@@ -171,6 +178,10 @@ def pack(policy: Path, out: Path, execute: int | None = None) -> None:
     if known.statistics is None:
         raise BadInput(f"{policy} has no statistics: it cannot act, packed or not")
     spec, vae = known.spec if execute is None else replace(known.spec, execute=execute), None
+    if noise is not None:
+        spec = replace(spec, cascade=replace(spec.cascade, noise_o=noise, noise_a=noise))
+    if skip_future is not None:
+        spec = replace(spec, cascade=replace(spec.cascade, skip_future=skip_future))
     if (policy / "vae").is_dir():
         seen_with = load_vae(policy / "vae").half()  # type: ignore[attr-defined]
         spec = replace(spec, codec=LatentCodec(copy.deepcopy(seen_with).float()).identity)

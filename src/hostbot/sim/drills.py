@@ -24,7 +24,7 @@ from hostbot.sim.moves import Drag, Move, Pick, Press, Put, Shove, Turn
 from hostbot.sim.predicates import DIRECTIONS, All, InHand, Predicate, Pressed, PutDown
 from hostbot.sim.task import Task
 from hostbot.sim.things import COLOURS, Kind, Thing
-from hostbot.sim.things.made_up import COUNT, made_up, palette
+from hostbot.sim.things.made_up import COUNT, SLIM, made_up, palette, slim
 
 NAME = "drill"
 TOUCH, BRING, PUSH, MOVE, HOLD, THEN = "touch", "bring", "push", "move", "hold", "then"
@@ -36,6 +36,8 @@ _ALIKE = 0.5
 """How often a thing is of the kind of the one before it: then its colour alone tells it apart."""
 _MADE_UP = 0.5
 """How often a thing is of a kind that was made up."""
+_SLIM = 0.3
+"""How often that is a slim one, in drills that are acted whole."""
 _BRINGS = 0.5
 """Share of sketched scenes in which something is brought."""
 _OVER, _PUSH_FIRST, _PUSH_LAST = 0.6, 0.6, 0.3
@@ -61,12 +63,13 @@ def drill(seed: int, which: int, begun: bool = True) -> Task:
     family = str(rng.choice(list(SHARES), p=list(SHARES.values())))
     if family == BRING:
         return _bring(rng, which, begun)
-    return _touch(rng, which) if family == TOUCH else _do(family, rng, which)
+    return _touch(rng, which, begun) if family == TOUCH else _do(family, rng, which)
 
 
-def _touch(rng: np.random.Generator, which: int) -> Task:
+def _touch(rng: np.random.Generator, which: int, begun: bool = True) -> Task:
     known = touched()
-    things = list(_things(rng, {name: kind for name, (kind, _) in known.items()}, THINGS))
+    kinds = {name: kind for name, (kind, _) in known.items()}
+    things = list(_things(rng, kinds, THINGS, slims=not begun))
     meant = things.pop(which % THINGS)
     move, success = _first_touch(meant.name, known[_kind(meant)][1] if _kind(meant) in known else Pick)
     return Task(
@@ -88,7 +91,7 @@ def _first_touch(name: str, move: type[Move]) -> tuple[Move, Predicate]:
 
 def _bring(rng: np.random.Generator, which: int, begun: bool) -> Task:
     known = places()
-    held = next(_things(rng, carried(), 1))
+    held = next(_things(rng, carried(), 1, slims=not begun))
     own = {name: kind for name, (kind, _) in known.items()}
     things = list(_things(rng, own, THINGS, {_look(held)}, _kept_for(held)))
     ways = [known[_kind(thing)][1] if _kind(thing) in known else _beside(thing) for thing in things]
@@ -177,7 +180,7 @@ def _any(_: Kind) -> bool:
 def _strangers(rng: np.random.Generator, known: dict[str, Kind], fits: Callable[[Kind], bool]) -> list[Thing]:
     """The things of a scene, no two of which any novel task is about."""
     while True:
-        things = list(_things(rng, known, THINGS, fits=fits))
+        things = list(_things(rng, known, THINGS, fits=fits, slims=True))
         if not any((_look(one), _look(other)) in _novel() for one, other in permutations(things, 2)):
             return things
 
@@ -189,14 +192,15 @@ def _things(
     besides: Iterable[tuple[str, str]] = (),
     never: Iterable[tuple[str, str]] = (),
     fits: Callable[[Kind], bool] = _any,
+    slims: bool = False,
 ) -> Iterator[Thing]:
     """Things no two of which look the same."""
     looks, barred = set(besides), set(never)
-    kind, colours = _drawn(rng, known, fits)
+    kind, colours = _drawn(rng, known, fits, slims)
     for k in range(count):
         while True:
             if k and rng.random() >= _ALIKE:
-                kind, colours = _drawn(rng, known, fits)
+                kind, colours = _drawn(rng, known, fits, slims)
             look = kind.__name__, str(rng.choice(colours))
             if look not in looks | barred:
                 break
@@ -205,10 +209,14 @@ def _things(
 
 
 def _drawn(
-    rng: np.random.Generator, known: dict[str, Kind], fits: Callable[[Kind], bool]
+    rng: np.random.Generator, known: dict[str, Kind], fits: Callable[[Kind], bool], slims: bool
 ) -> tuple[Kind, Sequence[str]]:
     """Any kind that fits, and the colours it has."""
     if rng.random() < _MADE_UP:
+        if slims and rng.random() < _SLIM:
+            number = int(rng.integers(SLIM))
+            if fits(slim(number)):
+                return slim(number), palette(COUNT + number)
         number = int(rng.integers(COUNT))
         while not fits(made_up(number)):
             number = int(rng.integers(COUNT))

@@ -12,7 +12,8 @@ import numpy as np
 
 from hostbot.sim.things.base import COLOURS, Builder, Grip, Kind, Shape
 
-COUNT = 200
+COUNT, SLIM = 200, 80
+"""Kinds, and slim ones besides, which few things of the bench are."""
 _COLOURS = 4
 """Colours in which each is to be had."""
 _ACROSS = np.pi / 2
@@ -41,6 +42,40 @@ def made_up(number: int) -> Kind:
 
     kind.__name__ = f"shape_{number}"
     return kind
+
+
+@cache
+def slim(number: int) -> Kind:
+    """The slim kind of a number: one that lies, or one that stands on a foot and is taken by its upper end."""
+
+    def kind(b: Builder) -> Shape:
+        rng = np.random.default_rng([number, 79])
+        b.free()
+        lies = rng.random() < 0.5
+        return _rod(b, rng) if lies else _post(b, rng)
+
+    kind.__name__ = f"shape_{COUNT + number}"
+    return kind
+
+
+def _rod(b: Builder, rng: np.random.Generator) -> Shape:
+    long, wide = float(rng.uniform(0.035, 0.070)) * b.s, float(rng.uniform(0.006, 0.011)) * b.s
+    tall = wide * float(rng.uniform(0.8, 1.1))
+    b.box([long, wide, tall], [0, 0, tall], density=500)
+    for _ in range(int(rng.integers(1, 3))):
+        _ornament(b, rng, long, wide, tall)
+    grips = (Grip(at=(0, 0, tall), yaw=_ACROSS, width=2 * wide),)
+    return Shape(radius=long, height=2 * tall, grips=grips, sides=(long, wide))
+
+
+def _post(b: Builder, rng: np.random.Generator) -> Shape:
+    wide, high = float(rng.uniform(0.008, 0.012)) * b.s, float(rng.uniform(0.08, 0.13)) * b.s
+    foot = float(rng.uniform(0.017, 0.022))
+    b.box([foot, foot, 0.006], [0, 0, 0.006], density=2500, rgba=b.rgba(float(rng.uniform(0.5, 0.8))))
+    b.box([wide, wide, high / 2], [0, 0, high / 2], density=400)
+    _ornament(b, rng, wide, wide, high / 2)
+    grips = tuple(Grip(at=(0, 0, high - 0.022), yaw=yaw, width=2 * wide) for yaw in (0.0, _ACROSS))
+    return Shape(radius=1.42 * foot, height=high, grips=grips, floor=high, inner=wide)
 
 
 def palette(number: int) -> tuple[str, ...]:
