@@ -50,6 +50,9 @@ def test_a_person_is_watched_and_the_robot_filmed(tmp_path, demo):
     told = json.loads((tmp_path / "demo/demo.json").read_text())
     assert (told["success"], told["steps"], told["robot_s"]) == (False, STEPS, 2.0)
     assert 0 < told["acquire_s"] < 60
+    assert not (tmp_path / ".cache/hostbot/latents").exists(), (
+        "a video seen before would be acquired in no time"
+    )
     assert "bottle" in told["instruction"]
     film = frames(tmp_path / "demo/demo.mp4")
     assert film.shape[:3] == (STEPS, SIDE + GAP + BAR, 3 * SIDE + 2 * GAP)

@@ -57,7 +57,7 @@ def follow(flags: Demo, fresh: Callable[[Path], None]) -> None:
     if not 0 < flags.seconds <= 600:
         raise BadInput(f"--seconds is in 0..600, got {flags.seconds:g}")
     chosen = task(flags.task or DEFAULT)
-    policy = load_policy(flags.policy, "cpu", "float32")
+    policy = load_policy(flags.policy, "cpu", "float32", remember=False)  # it tells how long watching takes
     execution = ExecutionConfig(execute=policy.spec.execute if flags.execute is None else flags.execute)
     execution.steps(policy.horizon)
     fresh(flags.out)

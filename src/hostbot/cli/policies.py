@@ -29,8 +29,13 @@ def policy_folder(named: Path) -> Path:
     return folder
 
 
-def load_policy(named: Path, device: str, dtype: Dtype, largest_batch: int = 1) -> Policy:
-    """A policy for at most so many robots at once; videos it has watched before are found in the user's cache."""
+def load_policy(
+    named: Path, device: str, dtype: Dtype, largest_batch: int = 1, remember: bool = True
+) -> Policy:
+    """A policy for at most so many robots at once.
+
+    Videos it has watched before are found in the user's cache, unless it is not to remember any.
+    """
     import torch
 
     from hostbot.policy.policy import Policy, PolicyConfig
@@ -42,7 +47,8 @@ def load_policy(named: Path, device: str, dtype: Dtype, largest_batch: int = 1) 
         raise BadInput("there is no CUDA device here; leave --device out, or say --device cpu")
     one_thread(device)
     sizes = tuple(2**n for n in range((largest_batch - 1).bit_length() + 1))
-    config = PolicyConfig(batch_sizes=sizes, cache=Path("~/.cache/hostbot/latents").expanduser())
+    cache = Path("~/.cache/hostbot/latents").expanduser() if remember else None
+    config = PolicyConfig(batch_sizes=sizes, cache=cache)
     weights = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     return Policy.load(folder, device=device, dtype=weights, config=config)
 
