@@ -2,8 +2,8 @@
 
 A piece needs nothing of those before it but what they learned (a VAE, a policy, one file of statistics); data it lacks
 it records itself, from seeds of its own. So pieces can run on one machine or on a fresh one each, and a piece that was
-stopped goes on where it stood. On one machine no time is lost: while the GPU learns a piece, the CPU records and
-encodes what the next one needs; and acting finds the drills of matching there, of which it keeps making some steps.
+stopped goes on where it stood. No time is lost: while the GPU learns, the CPU records and encodes what is learned from
+next; and on one machine acting finds the drills of matching, of which it keeps making some steps.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Reproduce:
     source: Annotated[Path | None, arg(name="from", metavar="POLICY")] = None
     """Go on from a policy that was made this way, or `shipped`: its VAE, its statistics, its weights."""
     prepare_only: bool = False
-    """Only make what the pieces learn from: recordings, samples where there is a VAE, and fused layers on a GPU."""
+    """Only make what the pieces learn from: recordings, and samples where there is a VAE; for those that act round
+    after round in the first part of their minutes."""
 
     def run(self) -> None:
         """One piece after the other."""

@@ -76,7 +76,9 @@ class Growing:
 
     def wait_for(self, samples: int, step: int, until: float, tell: Callable[[str], None]) -> None:
         """Before a step: until there are so many samples, or the clock says that there is no more time."""
-        while sum(len(pool) for pool in self._pools) < samples and time.monotonic() < until:
+        if self._count() < samples:
+            tell(f"{self._count():,} samples are here; {samples:,} are waited for, below {self._folder}")
+        while self._count() < samples and time.monotonic() < until:
             if said := self.look(step):
                 tell(said)
             time.sleep(0.05)
@@ -92,8 +94,10 @@ class Growing:
     def _take_in(self, pool: Pool, since: int) -> str:
         self._write({"step": since, "samples": str(pool.store.folder.resolve())})
         self._join(pool, since)
-        total = sum(len(pool) for pool in self._pools)
-        return f"from step {since} on also {pool.store.folder}, {len(pool):,} of {total:,} samples"
+        return f"from step {since} on also {pool.store.folder}, {len(pool):,} of {self._count():,} samples"
+
+    def _count(self) -> int:
+        return sum(len(pool) for pool in self._pools)
 
     def close(self) -> None:
         """Wait for nothing more."""
