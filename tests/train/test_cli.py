@@ -195,9 +195,14 @@ def test_mistakes_are_told_in_a_sentence(home, store, capsys):
             "no view 'top', only left_wrist",
         ),
         (["train", "match", "--samples", str(home), "--out", str(home / "v")], "hostbot train samples"),
+        (["train", "policy", *run, "--out", str(home / "u"), "--more", str(home / "none")], "is no folder"),
+        (
+            ["train", "policy", *run, "--out", str(home / "u"), "--more", str(home), "--weights", "1"],
+            "leave --more or --weights out",
+        ),
     ):
         assert main(arguments) == 2
-        assert said in capsys.readouterr().err
+        assert said in " ".join(capsys.readouterr().err.split())
     assert samples(home, "bad", "--labels", "nowhere") == 2
     assert "are no labels" in capsys.readouterr().err
     assert samples(home, "store", "--seed", "7") == 2

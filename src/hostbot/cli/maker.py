@@ -453,6 +453,7 @@ class Maker:
         self.prepare_beside("learn")
         more: list[object] = []
         if self.piece in ACTING:
+            self.rounds.mkdir(parents=True, exist_ok=True)
             more = ["--more", self.rounds, "--at-least", self.recipe.at_least, "--export-often"]
         self.steps.do(
             "learn", *words, *(["--from", self.run_of(before)] if before else []),

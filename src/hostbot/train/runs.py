@@ -185,6 +185,8 @@ def _growing(
     assert options.more is not None
     if world.mode != "single":
         raise BadInput("samples that come while a run learns are for one process: leave --more or --mode out")
+    if not options.more.is_dir():
+        raise BadInput(f"{options.more} is no folder: give the one below which more samples are to come")
     if config.shares:
         raise BadInput("samples that come while a run learns are drawn alike: leave --more or --weights out")
 
