@@ -226,6 +226,23 @@ def test_dropout_and_decision_points_come_as_often_as_said(store):
     assert float(found) == pytest.approx(0.6 + 0.4 * share, abs=0.03)
 
 
+def test_some_batches_are_told_of_other_tasks_and_those_of_a_window_of_the_same(store):
+    pool = pool_of(store)
+    config = DrawConfig(micro=16, shared=4, demo_dropout=0.3, text_dropout=0.2, misled=0.3)
+    batches = [pool.draw(config, generator_for(1, step, 0)) for step in range(300)]
+    plain = [pool.draw(replace(config, misled=0.0), generator_for(1, step, 0)) for step in range(300)]
+    assert all(torch.equal(one.rows, other.rows) for one, other in zip(batches, plain, strict=True))
+    wrong = [not torch.equal(one.text, other.text) for one, other in zip(batches, plain, strict=True)]
+    assert not any(wrong[k] for k in range(300) if batches[k].demo is None), "without a video words are all there is"
+    shown = [wrong[k] for k in range(300) if batches[k].demo is not None]
+    assert np.mean(shown) == pytest.approx(0.3, abs=0.08)
+    for k in np.flatnonzero(wrong):
+        by_window = batches[k].text.unflatten(0, (-1, 4))
+        assert torch.equal(by_window, by_window[:, :1].expand_as(by_window))
+    with pytest.raises(BadInput, match="0 to 1"):
+        replace(config, misled=0.9)
+
+
 def test_takes_after_the_first_have_their_own_speed_and_colours(tmp_path):
     bodies = sources()
     config = TakeConfig(clean=None, speed=SpeedConfig(low=2.0, high=2.0))

@@ -189,6 +189,9 @@ class Policy(Stored):
     """How often there is no demonstration."""
     text_dropout: float = 0.0
     """How often there is a demonstration but no instruction."""
+    misled: float = 0.0
+    """How often there is a demonstration, and the instruction of another task: what is shown counts, not what is
+    said."""
     one_view: float = 0.3
     """How often only one view of a demonstration is shown, of those that have more."""
     decisions: Annotated[float | None, arg(metavar="SHARE")] = None
@@ -205,6 +208,7 @@ class Policy(Stored):
         draw: dict[str, float] = {
             "demo_dropout": self.demo_dropout,
             "text_dropout": self.text_dropout,
+            "misled": self.misled,
             "one_view": self.one_view,
             "shift": self.shift,
         }

@@ -40,6 +40,8 @@ class DrawConfig:
     """How often a micro-batch has no demonstration."""
     text_dropout: float = 0.0
     """How often a micro-batch that has a demonstration has no instruction."""
+    misled: float = 0.0
+    """How often one that has a demonstration has instructions of others, so that the demonstration is what counts."""
     one_view: float = 0.3
     """How often only one view of the demonstrations is shown (a phone's video has one)."""
     exchange: bool = False
@@ -52,6 +54,11 @@ class DrawConfig:
     matching."""
 
     def __post_init__(self) -> None:
+        if not (self.misled >= 0 and self.text_dropout + self.misled <= 1):
+            raise BadInput(
+                f"no instruction in {self.text_dropout:g} of batches and others' in {self.misled:g}: together they are "
+                "0 to 1"
+            )
         if self.shift < 0:
             raise BadInput(f"pictures are moved by 0 latents or more, got {self.shift}")
         if self.micro < 1 or self.shared < 1 or self.micro % self.shared:
@@ -160,7 +167,11 @@ class Pool:
         view = int(torch.randint(len(group.views), (1,), generator=g))
         views = (group.views[view],) if coins[2] < config.one_view else group.views
         rows, leads, f0 = self._draw_rows(group, config, g)
-        batch = self._gather(rows, leads, f0, views if has_demo else None, has_text, config)
+        told = rows
+        if has_demo and 0 <= coins[1] - config.text_dropout < config.misled:
+            others = torch.randint(len(self), (config.micro // config.shared,), generator=g)
+            told = others.repeat_interleave(config.shared)
+        batch = self._gather(rows, leads, f0, told, views if has_demo else None, has_text, config)
         return self._moved(batch, config.shift, g) if config.shift else batch
 
     def _moved(self, batch: Batch, most: int, g: torch.Generator) -> Batch:
@@ -255,18 +266,19 @@ class Pool:
         rows: Int64[Tensor, " B"],
         leads: Int64[Tensor, " B"],
         f0: Int64[Tensor, " B"],
+        told: Int64[Tensor, " B"],
         views: tuple[int, ...] | None,
         has_text: bool,
         config: DrawConfig,
     ) -> Batch:
-        at = rows.to(self._clip.device)
+        at = self._beside(self._clip, rows)
         clip = self._to_device(self._clip[at]).transpose(1, 2)
         demo = None
         if views is not None:
             lead, start = leads[:: config.shared], f0[:: config.shared]
             places = (self._first[self._take[lead]] + start)[:, None] + torch.arange(self.couple.latents)
-            demo = self._to_device(self._demo[places.to(self._demo.device)]).transpose(1, 2)
-        text = self._to_device(self._text[self._row_text[rows].to(self._text.device)])
+            demo = self._to_device(self._demo[self._beside(self._demo, places)]).transpose(1, 2)
+        text = self._to_device(self._text[self._beside(self._text, self._row_text[told])])
         return Batch(
             observation=clip[:, :, :1],
             future=clip[:, :, 1:],
@@ -281,6 +293,10 @@ class Pool:
             decision=self._to_device(self._decision[rows]),
             rows=rows,
         )
+
+    def _beside(self, latents: Tensor, places: Int64[Tensor, "*B"]) -> Int64[Tensor, "*B"]:
+        """Places where the latents lie. Nobody waits for them: a plain copy would wait for the step under way."""
+        return self._to_device(places) if latents.device.type == "cuda" else places
 
     def _to_device(self, x: Tensor) -> Tensor:
         if self.device.type == "cuda" and x.device.type == "cpu":

@@ -34,17 +34,22 @@ _BATCHES = 4
 
 @torch.no_grad()
 def pointing(policy: Policy, batch: Batch) -> dict[str, float]:
-    """Hits with each sample's own demonstration and with that of another sample; by the video alone, too."""
+    """Hits with each sample's own demonstration and with that of another sample; by the video alone, too; and told of
+    another task."""
     found: dict[str, float] = {}
     other = None if batch.demo is None else batch.demo.roll(1, 0)
-    for told in (True, False):
-        for name, demo in (("", batch.demo), ("_swapped", other)):
-            text = batch.text if told else torch.zeros_like(batch.text)
-            shown = replace(batch, demo=demo, text=text)
-            figures = policy.pointing(context_of(shown, policy.shared), batch.point, batch.seen)
-            suffix = name if told else f"{name}_untold"
-            told_of = ("point", "point_hit", "point_error", "pair_hit")
-            found |= {f"{n}{suffix}": float(figures[n]) for n in told_of if n in figures}
+    silence, misled = torch.zeros_like(batch.text), batch.text.roll(policy.shared, 0)
+    for suffix, demo, text in (
+        ("", batch.demo, batch.text),
+        ("_swapped", other, batch.text),
+        ("_untold", batch.demo, silence),
+        ("_swapped_untold", other, silence),
+        ("_misled", batch.demo, misled),
+    ):
+        shown = replace(batch, demo=demo, text=text)
+        figures = policy.pointing(context_of(shown, policy.shared), batch.point, batch.seen)
+        told_of = ("point", "point_hit", "point_error", "pair_hit")
+        found |= {f"{n}{suffix}": float(figures[n]) for n in told_of if n in figures}
     return found
 
 
@@ -104,7 +109,7 @@ def validator(
     picture: Callable[[str, int, np.ndarray], None] = lambda name, step, image: None,
 ) -> Callable[[int], Mapping[str, float]]:
     """What to call at a validation: figures of fixed batches, and a picture where there is a VAE."""
-    fixed = replace(draw, demo_dropout=0.0, one_view=0.0, text_dropout=0.0, exchange=False, shift=0)
+    fixed = replace(draw, demo_dropout=0.0, one_view=0.0, text_dropout=0.0, misled=0.0, exchange=False, shift=0)
     steps = cascade or CascadeConfig(graphs=False)
 
     def check(step: int) -> Mapping[str, float]:
