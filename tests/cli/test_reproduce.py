@@ -13,6 +13,7 @@ import pytest
 
 from hostbot.cli import main
 from hostbot.cli.maker import ACTING, PIECES, ROUNDS, Maker
+from hostbot.cli.policies import SHIPPED, policy_folder
 from hostbot.cli.recipe import Recipe
 from hostbot.cli.steps import Steps
 from hostbot.types import BadInput
@@ -474,7 +475,7 @@ def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
     given = tmp_path / "given"
     (given / "vae").mkdir(parents=True)
     (given / "vae/config.json").write_text("{}")
-    (given / "policy.json").write_text('{"statistics": {"horizon": 16}}')
+    shutil.copyfile(policy_folder(SHIPPED) / "policy.json", given / "policy.json")
     made = commands()
     flags = ["reproduce", "--out", str(tmp_path / "r"), "--from", str(given)]
     assert main([*flags, "--pieces", "refine", "polish"]) == 0
@@ -482,7 +483,16 @@ def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
     assert (refine, polish) == (str(tmp_path / "r/given"), str(tmp_path / "r/refine"))
     ahead = [words for words in made.told if words[0] == "reproduce"]
     assert [words[words.index("--from") + 1] for words in ahead] == 2 * [str(given)]
-    assert json.loads((tmp_path / "r/statistics.json").read_text()) == {"horizon": 16}
+    before = json.loads((given / "policy.json").read_text())["statistics"]
+    after = json.loads((tmp_path / "r/statistics.json").read_text())
+    for name, feature in after["features"].items():
+        assert feature["min"][3:9] == feature["min"][13:19] == [-1.0] * 6, "a hand may lean that never did"
+        assert feature["max"][3:9] == feature["max"][13:19] == [1.0] * 6
+        for bound in ("min", "max"):
+            feature[bound][3:9], feature[bound][13:19] = (
+                before["features"][name][bound][k : k + 6] for k in (3, 13)
+            )
+    assert after == before, "and nothing else is changed"
     assert not [words for words in made.told if words[1] == "stats"]
     everything = commands()
     assert main([*flags, "--out", str(tmp_path / "all")]) == 0

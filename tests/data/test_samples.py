@@ -233,7 +233,9 @@ def test_some_batches_are_told_of_other_tasks_and_those_of_a_window_of_the_same(
     plain = [pool.draw(replace(config, misled=0.0), generator_for(1, step, 0)) for step in range(300)]
     assert all(torch.equal(one.rows, other.rows) for one, other in zip(batches, plain, strict=True))
     wrong = [not torch.equal(one.text, other.text) for one, other in zip(batches, plain, strict=True)]
-    assert not any(wrong[k] for k in range(300) if batches[k].demo is None), "without a video words are all there is"
+    assert not any(wrong[k] for k in range(300) if batches[k].demo is None), (
+        "without a video words are all there is"
+    )
     shown = [wrong[k] for k in range(300) if batches[k].demo is not None]
     assert np.mean(shown) == pytest.approx(0.3, abs=0.08)
     for k in np.flatnonzero(wrong):

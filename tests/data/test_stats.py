@@ -16,6 +16,7 @@ from hostbot.data.stats import (
     RELATIVE,
     STATE,
     StatsConfig,
+    any_rotation,
     compute_statistics,
     load_statistics,
     save_statistics,
@@ -190,3 +191,17 @@ def test_an_embodiment_of_another_width_is_refused(source):
     with pytest.raises(DataError, match="20 wide.*10 numbers"):
         compute_statistics(source, StatsConfig(), embodiment=single_arm())
     assert dataclasses.is_dataclass(source.embodiment)
+
+
+def test_rotations_can_be_bounded_by_what_any_rotation_has(source):
+    found = compute_statistics(source, StatsConfig(horizon=4))
+    wide = any_rotation(found)
+    rotations = [k for part, where in bimanual().slices() if part.kind == "rot6d" for k in range(20)[where]]
+    others = [k for k in range(20) if k not in rotations]
+    for name, feature in found.features.items():
+        bounds = np.array([wide.features[name].min, wide.features[name].max])
+        np.testing.assert_array_equal(bounds[:, rotations], [[-1.0] * 12, [1.0] * 12])
+        np.testing.assert_array_equal(bounds[:, others], np.array([feature.min, feature.max])[:, others])
+        assert wide.features[name].mean == feature.mean
+    with pytest.raises(BadInput, match="no rotations"):
+        any_rotation(dataclasses.replace(found, embodiment=None))

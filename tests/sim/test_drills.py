@@ -16,12 +16,14 @@ from hostbot.sim.demonstrator import DemonstratorConfig, demonstrate
 from hostbot.sim.drills import (
     BRING,
     HOLD,
+    LEAN,
     MOVE,
     PUSH,
     SHARES,
     THEN,
     THINGS,
     TOUCH,
+    WAVE,
     carried,
     drill,
     places,
@@ -38,7 +40,7 @@ from hostbot.sim.things import Thing, block, mat, thing
 from hostbot.sim.things.made_up import COUNT, SLIM, made_up, palette, slim
 
 BLIND = EnvConfig(views=())
-ACTED = [PUSH, MOVE, HOLD, THEN]
+ACTED = [PUSH, MOVE, HOLD, THEN, LEAN, WAVE]
 SKETCHED = "d2f06273716416cd184fa0d62dd7fcc4922bfad86cf15303e94d88f5893758f0"
 """Hash of the drills that were sketched before any other family was there."""
 
@@ -376,6 +378,39 @@ def test_a_thing_is_moved_when_it_is_turned_too():
     assert put(deed.success.by, deed.success.turn)
     assert not put(deed.success.by)
     assert not put(deed.success.by, -deed.success.turn)
+
+
+@pytest.mark.parametrize("family", [LEAN, WAVE])
+def test_nothing_leans_or_is_waved_over_by_itself(family):
+    """Nor where somebody does the same to another thing of the scene."""
+    tried = 0
+    for seed, one in of_family(family, range(600), begun=False)[:6]:
+        with contextlib.suppress(NoRoom):
+            env = SimEnv(one, BLIND)
+            env.begin(seed)
+            assert not one.success.holds(env.world)
+            expert = env.expert(steady=True)
+            for _ in range(200):
+                if env.advance(expert.act()):
+                    break
+            others = [drill(seed, which, begun=False) for which in range(THINGS)]
+            done = {other.things[0].name for other in others if other.success.holds(env.world)}
+            assert one.things[0].name in done
+            assert len(done) == 1 or family == WAVE, "a hand may be beside two things at once"
+            tried += 1
+    assert tried > 2
+
+
+def test_leaning_is_told_by_its_words_and_never_over_anything():
+    for seed, one in of_family(LEAN, range(3000), begun=False):
+        pick, lean, _ = one.script
+        assert pick.straight
+        assert ("forward" in one.instructions[0], "back" in one.instructions[0]) == (
+            lean.angle < 0,
+            lean.angle > 0,
+        )
+        assert one.success.angle == abs(lean.angle)
+        assert len(one.things) == 1, f"{seed}: pouring, which novel tasks ask for, is over something"
 
 
 def test_a_thing_in_the_air_by_itself_is_not_held():

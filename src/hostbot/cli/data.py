@@ -137,6 +137,9 @@ class Stats:
     """Steps of an action chunk."""
     keep_static: bool = False
     """Count static frames too."""
+    any_rotation: bool = False
+    """Bound rotations by what any rotation has instead: what was never turned that way while it was recorded can be
+    later."""
     overwrite: bool = False
     """Replace statistics that were written before."""
     json: bool = False
@@ -148,7 +151,13 @@ class Stats:
         from hostbot.data.embodiments import resolve_embodiment
         from hostbot.data.sidecar import write_embodiment
         from hostbot.data.sources import open_source
-        from hostbot.data.stats import StatsConfig, compute_statistics, save_statistics, statistics_path
+        from hostbot.data.stats import (
+            StatsConfig,
+            any_rotation,
+            compute_statistics,
+            save_statistics,
+            statistics_path,
+        )
 
         source, target = open_source(self.path), statistics_path(self.path)
         if target.exists() and not self.overwrite:
@@ -159,6 +168,8 @@ class Stats:
         config = StatsConfig(horizon=self.horizon, **({"clean": None} if self.keep_static else {}))
         with progress("statistics (three passes)", 3 * len(source)) as tick:
             found = compute_statistics(source, config, embodiment=embodiment, tick=tick)
+        if self.any_rotation:
+            found = any_rotation(found)
         save_statistics(found, target, overwrite=self.overwrite)
         if embodiment is not None and source.embodiment is None:
             write_embodiment(self.path, embodiment)

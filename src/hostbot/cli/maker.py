@@ -347,7 +347,9 @@ class Maker:
         made = self.out / "statistics.json"
         if not made.exists():
             robot = self.data / ("scale" if self.piece == "match" else "held-out") / "robot"
-            self.steps.do("statistics", "data", "stats", robot, "--horizon", 16, "--overwrite")
+            self.steps.do(
+                "statistics", "data", "stats", robot, "--horizon", 16, "--any-rotation", "--overwrite"
+            )
             aside = made.with_suffix(".tmp")
             shutil.copyfile(robot / "meta/hostbot/statistics.json", aside)
             os.replace(aside, made)
@@ -420,7 +422,8 @@ class Maker:
         drills = self.made("match", "drills")
         return [
             "train", "policy", "--stage", 1 if self.piece == "act" else 2, "--point", recipe.point, "--demo-dropout",
-            0.1, "--text-dropout", 0.5, "--decisions", recipe.decisive, "--shift", recipe.shift,
+            0.1, "--text-dropout", recipe.untold, "--misled", recipe.misled, "--decisions", recipe.decisive, "--shift",
+            recipe.shift,
             *(["--drills", drills, "--drill-share", recipe.drill_share] if drills else []),
         ]  # fmt: skip
 

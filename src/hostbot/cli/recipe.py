@@ -10,20 +10,20 @@ class Recipe:
     """How much of everything."""
 
     families: tuple[str, ...] = ()
-    robot: int = 12
+    robot: int = 10
     """Robot episodes a task in a round of what pieces that act learn from."""
     first: float = 0.08
     """Size of the first round as a share of the others: a run begins with it, and fuses its layers meanwhile."""
     at_least: int = 30_000
     """Samples that are waited for before the first step."""
-    recording: float = 0.6
+    recording: float = 0.7
     """Share of a piece's time in which rounds are begun; encoding and drawing take from the GPU what learning needs."""
     balance: float = 0.5
     """Half way between as many of each task and as many of each family."""
     human: int = 5
     variants: int = 3
     """Colourings of every task's things in a round; every round has others."""
-    acted: int = 1000
+    acted: int = 1400
     """Drills of a round that are executed whole, by either body."""
     led_every: int = 4
     """Rounds of which one is led: experts go on where a policy has got to by itself."""
@@ -52,6 +52,10 @@ class Recipe:
     """People's videos that they are matched with."""
     held_out: int = 400
     """Drills of either body that nothing is learned from."""
+    untold: float = 0.4
+    misled: float = 0.25
+    """Of steps with a video, those in which nothing is said, and those in which something else is: what is shown
+    counts."""
     drill_share: float = 0.25
     """Of the steps of acting, so that matching is not forgotten."""
     stray: float = 1.5
@@ -89,6 +93,6 @@ class Recipe:
 SMALL = Recipe(
     families=("press",), robot=4, first=0.5, at_least=10, human=2, variants=2, acted=8, states=2, led_every=2,
     led=1, led_times=2, led_states=4, judged=4, drills=48, shown=48, held_out=16, seen=1, clips=40, vae_batch=2,
-    stem=8, batch=8, validate_every=10, trials=1, films=1, suite="train",
+    batch=8, validate_every=10, trials=1, films=1, suite="train",
 )  # fmt: skip
 """Every step in small: proves the way, learns nothing."""

@@ -22,7 +22,7 @@ from hostbot.cli.maker import ACTING, AFTER, GIVEN, PIECES, Maker, Piece, goes_o
 from hostbot.cli.policies import SHIPPED, policy_folder
 from hostbot.cli.recipe import SMALL, Recipe
 from hostbot.cli.steps import Steps, told_to_end
-from hostbot.config import read_json, to_dict, write_json
+from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.types import BadInput
 
 
@@ -99,6 +99,8 @@ class Reproduce:
 
 def _claim(out: Path, recipe: Recipe, seed: int, source: Path | None) -> None:
     """Note what is made here, or refuse to go on with something else: done pieces would pass for its own."""
+    from hostbot.data.stats import Statistics, any_rotation
+
     given = None if source is None else _manifest(source)
     path, now = out / "recipe.json", {"recipe": to_dict(recipe), "seed": seed, "from": given}
     if path.exists() and read_json(path) != json.loads(json.dumps(now)):
@@ -110,7 +112,8 @@ def _claim(out: Path, recipe: Recipe, seed: int, source: Path | None) -> None:
     if source is not None and not path.exists():
         shutil.copytree(source / "vae", out / "see/vae", dirs_exist_ok=True)
         shutil.copytree(source, out / GIVEN / "policy", dirs_exist_ok=True)
-        write_json(out / "statistics.json", read_json(source / "policy.json")["statistics"])
+        known = from_dict(Statistics, read_json(source / "policy.json")["statistics"], str(source))
+        write_json(out / "statistics.json", to_dict(any_rotation(known)))
     write_json(path, now)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from jaxtyping import Float, Float32, UInt32
 from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.data.clean import CleanConfig, moving_frames
 from hostbot.geometry import to_relative
-from hostbot.types import DataError, Embodiment, EpisodeSource
+from hostbot.types import BadInput, DataError, Embodiment, EpisodeSource
 
 QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
 STATE, ACTION, RELATIVE = "observation.state", "action", "action.relative"
@@ -72,6 +72,28 @@ class StatsConfig:
     """Steps of an action chunk; relative actions reach this far from their reference."""
     clean: CleanConfig | None = field(default_factory=CleanConfig)
     """Static frames are left out, as they are in training; None keeps them."""
+
+
+def any_rotation(statistics: Statistics) -> Statistics:
+    """The same, but rotations are bounded by what any rotation has: six numbers from -1 to 1.
+
+    By recordings in which no hand leans, a policy is bound never to lean one.
+    """
+    if statistics.embodiment is None:
+        raise BadInput("statistics that do not say what their numbers mean have no rotations to be widened")
+    places = [where for part, where in statistics.embodiment.slices() if part.kind == "rot6d"]
+
+    def widened(bounds: tuple[float, ...], to: float) -> tuple[float, ...]:
+        values = list(bounds)
+        for where in places:
+            values[where] = [to] * 6
+        return tuple(values)
+
+    features = {
+        name: replace(found, min=widened(found.min, -1.0), max=widened(found.max, 1.0))
+        for name, found in statistics.features.items()
+    }
+    return replace(statistics, features=features)
 
 
 def fingerprint(source: EpisodeSource) -> str:

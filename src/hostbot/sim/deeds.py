@@ -13,8 +13,8 @@ from functools import cache
 import mujoco
 import numpy as np
 
-from hostbot.sim.moves import Move, Path, Pick, Press, Put, Shove, Wait
-from hostbot.sim.predicates import DIRECTIONS, HeldAt, InHand, Predicate, Pressed, Shifted
+from hostbot.sim.moves import Lean, Move, Path, Pick, Press, Put, Shove, Wait
+from hostbot.sim.predicates import DIRECTIONS, HandAt, HeldAt, InHand, Leaning, Predicate, Pressed, Shifted
 from hostbot.sim.things import Builder, Kind, Look, Shape, Thing
 
 WAYS: dict[str, tuple[int, int]] = {
@@ -39,10 +39,14 @@ OVER = {"over": (0.0, 0.0)} | {
 }
 """Where something may be held: above another thing, or above the table beside it."""
 TURNS = {"": 0.0, " and turn it left": 1.0, " and turn it right": -1.0}
+LEANS: dict[str, tuple[float, float]] = {"forward": (-1.9, -0.5), "back": (0.3, 0.6)}
+"""Radians by which something is leant; an arm reaches further forward."""
 _PUSHED, _MOVED, _TURNED = (0.05, 0.12), (0.07, 0.16), (0.5, 1.1)
 """Metres, and radians."""
 _ABOVE, _ASIDE = (0.08, 0.14), (0.08, 0.11)
 """Metres above the middle of a thing, and beside it."""
+_PAST, _HIGHER = (0.03, 0.06), (0.02, 0.045)
+"""Metres a hand gets past a thing that it waves over, and above it."""
 _ROOM, _BEHIND = 0.08, 0.045
 """Metres kept free where a thing is to get, at least, and between it and the hand that is to push it."""
 _FINGERS = 0.03
@@ -144,6 +148,37 @@ def hold(item: Thing, other: Thing, where: str) -> Deed:
         success=HeldAt(item.name, other.name, at),
         words=words,
         free=((item.name, 0.0, 0.0, _ROOM), *(((other.name, x, y, 0.0),) if x or y else ())),
+    )
+
+
+def lean(item: Thing, how: str) -> Deed:
+    """Take a thing and lean it, in the air."""
+    words = f"lean the {item.words} {how}"
+    angle = _by(words).uniform(*LEANS[how])
+    return Deed(
+        things=(item,),
+        script=(Pick(item=item.name, straight=True), Lean(angle=angle), Wait(seconds=0.5)),
+        success=Leaning(item.name, abs(angle)),
+        words=words,
+        free=((item.name, 0.0, 0.0, _ROOM),),
+    )
+
+
+def wave(item: Thing, way: str) -> Deed:
+    """Pass over a thing with closed jaws, from one side of it to the other, and stay there."""
+    words = f"wave over the {item.words} {way}"
+    rng, shape = _by(words), shape_of(item.kind)
+    x, y = _away(way, shape.radius + rng.uniform(*_PAST))
+    z = shape.height + rng.uniform(*_HIGHER)
+    stroke = Path(
+        frame=item.name, points=((-x, -y, z), (x, y, z)), square=True, fixed=True, grip=0.0, yaw=0.0
+    )
+    return Deed(
+        things=(item,),
+        script=(stroke, Wait(seconds=0.5)),
+        success=HandAt(item.name, (x, y, z)),
+        words=words,
+        free=((item.name, -x, -y, _FINGERS), (item.name, x, y, _FINGERS)),
     )
 
 

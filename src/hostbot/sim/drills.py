@@ -1,6 +1,6 @@
 """Drills: touch one of a table full of things, or bring what is held to one. No tasks of the bench, but what nearly all
-of them are made of. Drills that are acted whole also push and move things where they stand, hold one above another, and
-do two such deeds in a row: a hand that is watched may do anything.
+of them are made of. Drills that are acted whole also push and move things where they stand, hold one above another,
+lean one, wave over one, and do two such deeds in a row: a hand that is watched may do anything.
 
 To learn which thing of its own scene is the one a hand goes for, a model needs more scenes and videos than tasks give,
 and in every scene each thing must be what is meant as often as any other: then neither a scene nor a video known by
@@ -28,7 +28,8 @@ from hostbot.sim.things.made_up import COUNT, SLIM, made_up, palette, slim
 
 NAME = "drill"
 TOUCH, BRING, PUSH, MOVE, HOLD, THEN = "touch", "bring", "push", "move", "hold", "then"
-SHARES = {TOUCH: 0.15, BRING: 0.35, PUSH: 0.15, MOVE: 0.15, HOLD: 0.05, THEN: 0.15}
+LEAN, WAVE = "lean", "wave"
+SHARES = {TOUCH: 0.12, BRING: 0.30, PUSH: 0.13, MOVE: 0.12, HOLD: 0.06, THEN: 0.13, LEAN: 0.08, WAVE: 0.06}
 """How many of the drills that are acted whole are of each family."""
 THINGS = 4
 """Things of a scene, any of which may be meant."""
@@ -42,6 +43,8 @@ _BRINGS = 0.5
 """Share of sketched scenes in which something is brought."""
 _OVER, _PUSH_FIRST, _PUSH_LAST = 0.6, 0.6, 0.3
 """How often something is held right above another thing, and how often what can be pushed is: before, and after."""
+_FORWARD = 0.8
+"""How often something is leant forward."""
 _NOT_PUSHED = ("banana", "lid")
 """Fingers behind it would pass over its edge, or meet it sooner on one side than on another."""
 _NOT_MOVED = ("banana", "book", "bottle")
@@ -112,7 +115,8 @@ def _bring(rng: np.random.Generator, which: int, begun: bool) -> Task:
 
 def _do(family: str, rng: np.random.Generator, which: int) -> Task:
     """A drill of deeds; each of a scene's things has its own."""
-    known = {PUSH: pushed(), MOVE: moved(), HOLD: moved(), THEN: pressed() | pushed() | moved()}[family]
+    any_deed = pressed() | pushed() | moved()
+    known = {PUSH: pushed(), THEN: any_deed, WAVE: any_deed}.get(family) or moved()
     things = _strangers(rng, known, slides if family == PUSH else stands)
     drawn = [_deeds(family, rng, things, k) for k in range(THINGS)]
     chosen = drawn[which % THINGS]
@@ -136,6 +140,10 @@ def _deeds(family: str, rng: np.random.Generator, things: Sequence[Thing], which
         return (deeds.push(item, _way(item, rng)),)
     if family == MOVE:
         return (_move(item, rng),)
+    if family == LEAN:
+        return (deeds.lean(item, "forward" if rng.random() < _FORWARD else "back"),)
+    if family == WAVE:
+        return (deeds.wave(item, str(rng.choice(list(WAYS)))),)
     if family == HOLD:
         sides = list(OVER)[1:]
         return (deeds.hold(item, other, "over" if rng.random() < _OVER else str(rng.choice(sides))),)

@@ -181,6 +181,35 @@ class HeldAt:
 
 
 @dataclass(frozen=True)
+class Leaning:
+    """A thing is in a hand, leaning by so much."""
+
+    item: str
+    angle: float
+    slack: float = 0.35
+
+    def holds(self, world: World) -> bool:
+        """Compare its upright axis with the vertical."""
+        lean = np.arccos(np.clip(world.pose(self.item).rot[2, 2], -1.0, 1.0))
+        return bool(abs(lean - self.angle) < self.slack) and world.in_hand(self.item)
+
+
+@dataclass(frozen=True)
+class HandAt:
+    """A hand is at a place beside or above a thing along the table's axes."""
+
+    frame: str
+    at: tuple[float, float, float]
+    slack: float = 0.025
+
+    def holds(self, world: World) -> bool:
+        """Any hand."""
+        place = world.base(self.frame).pos + np.asarray(self.at)
+        hands = [world.body.pose(world.data, limb).pos for limb in world.body.limbs]
+        return any(bool(np.linalg.norm(hand - place) < self.slack) for hand in hands)
+
+
+@dataclass(frozen=True)
 class Lifted:
     """A thing is held up in the air."""
 

@@ -109,7 +109,9 @@ def validator(
     picture: Callable[[str, int, np.ndarray], None] = lambda name, step, image: None,
 ) -> Callable[[int], Mapping[str, float]]:
     """What to call at a validation: figures of fixed batches, and a picture where there is a VAE."""
-    fixed = replace(draw, demo_dropout=0.0, one_view=0.0, text_dropout=0.0, misled=0.0, exchange=False, shift=0)
+    fixed = replace(
+        draw, demo_dropout=0.0, one_view=0.0, text_dropout=0.0, misled=0.0, exchange=False, shift=0
+    )
     steps = cascade or CascadeConfig(graphs=False)
 
     def check(step: int) -> Mapping[str, float]:

@@ -185,6 +185,23 @@ class Tip:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lean:
+    """Lean the tool about its closing direction, with what it holds, and stay so."""
+
+    angle: float
+    role: str = "main"
+
+    def keys(self, stage: Stage) -> Sequence[Key]:
+        """One keyframe, at its own place."""
+        rest = Goal(frame="table", at=HERE, tilt=self.angle, rise=0.02)
+        return [Key(goals={self.role: rest}, event="lean", speed=0.6)]
+
+    def achieved(self, stage: Stage) -> bool:
+        """The task's predicate judges."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Release:
     """Let go and rise."""
 
