@@ -67,7 +67,7 @@ def perform(
         steps=env.frame,
         seconds=time.perf_counter() - begin,
         first_action=first_action,
-        progress=None if session.window is None else session.window.progress,
+        progress=None if session.window is None else session.skill.progress(session.window.frame),
         chunks=tuple(chunks),
         pictures=tuple(pictures),
     )

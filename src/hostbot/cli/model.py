@@ -125,12 +125,24 @@ class Pack:
     """Note how much noise, 0 to 1, its future and actions are best made from; as before if not said."""
     skip_future: bool | None = None
     """Note whether its actions are best made without the visual stage; as before if not said."""
+    pace: Annotated[float | None, arg(metavar="FACTOR")] = None
+    """Note how many times as fast as it was filmed a video is best played; as before if not said."""
+    rests: Annotated[int | None, arg(metavar="STEPS")] = None
+    """Note how many control steps are best kept of a person's rests; as before if not said."""
 
     def run(self) -> None:
         """Read, round, write."""
         from hostbot.policy.bundle import pack
 
-        pack(self.policy, self.out, self.execute, self.noise, self.skip_future)
+        pack(
+            self.policy,
+            self.out,
+            execute=self.execute,
+            noise=self.noise,
+            skip_future=self.skip_future,
+            pace=self.pace,
+            rests=self.rests,
+        )
         size = sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file())
         print(f"{self.out}: {size / 1e6:.1f} MB")
 

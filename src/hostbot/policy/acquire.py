@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32, Int, UInt8
 
 from hostbot.model.text import TextEncoder
 from hostbot.model.vae import LatentCache, LatentCodec
 from hostbot.policy.bundle import PolicySpec
+from hostbot.policy.rests import without_rests
 from hostbot.policy.skill import Skill
 from hostbot.policy.window import DemoGrid, retimed
 from hostbot.types import BadInput, Demonstration
@@ -59,8 +60,10 @@ class Acquirer:
         demo = video if isinstance(video, Demonstration) else self._read(video, instruction, view)
         views = self._views(demo.views)
         frames = np.stack([self._sized(demo, name) for name in views])
-        pace = self._pace(pace, seconds, demo)
-        order = retimed(len(demo), pace * demo.fps / self.spec.embodiment.rate_hz)
+        faster = demo.fps / self.spec.embodiment.rate_hz
+        kept = self._kept(frames, faster)
+        pace = self._pace(pace, seconds, len(kept), demo.fps)
+        order = kept[retimed(len(kept), pace * faster)]
         return Skill(
             instruction=instruction,
             text=text,
@@ -71,8 +74,15 @@ class Acquirer:
             rate_hz=self.spec.embodiment.rate_hz,
             pace=pace,
             codec=self.codec.identity,
+            shares=() if len(kept) == len(demo) else tuple((order / (len(demo) - 1)).tolist()),
             frames_sha256=hashlib.sha256(str(frames.shape).encode() + frames.tobytes()).hexdigest(),
         )
+
+    def _kept(self, frames: UInt8[np.ndarray, "V T h w 3"], faster: float) -> Int[np.ndarray, " K"]:
+        """Frames that are left once rests are cut short."""
+        if self.spec.rests is None or self.spec.whole_video:
+            return np.arange(frames.shape[1])
+        return without_rests(frames, round(self.spec.rests * faster))
 
     def _read(self, path: Path | str, instruction: str, view: str) -> Demonstration:
         self._views([view])
@@ -95,17 +105,17 @@ class Acquirer:
     def _sized(self, demo: Demonstration, view: str) -> UInt8[np.ndarray, "T h w 3"]:
         return fit_frames(demo.views[view], self.spec.image_size)
 
-    def _pace(self, pace: float | None, seconds: float | None, demo: Demonstration) -> float:
+    def _pace(self, pace: float | None, seconds: float | None, num_frames: int, fps: float) -> float:
         if self.spec.whole_video:
             if pace is not None or seconds is not None:
                 raise BadInput("this policy sees a whole demonstration at once: it has no pace to choose")
-            return max(1, len(demo) - 1) * self.spec.embodiment.rate_hz / demo.fps / self.grid.length
+            return max(1, num_frames - 1) * self.spec.embodiment.rate_hz / fps / self.grid.length
         if pace is not None and seconds is not None:
             raise BadInput(f"give a pace or a duration, not both: got pace {pace} and {seconds} s")
         if seconds is not None:
             if not seconds > 0:
                 raise BadInput(f"a duration must be above 0 s, got {seconds}")
-            return len(demo) / demo.fps / seconds
+            return num_frames / fps / seconds
         return self.spec.pace if pace is None else pace
 
     def _encode(self, frames: UInt8[np.ndarray, "V T h w 3"]) -> Float32[np.ndarray, "C F H W"]:

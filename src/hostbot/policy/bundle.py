@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -54,6 +55,8 @@ class PolicySpec:
     relative_actions: bool = True
     pace: float = 1.0
     """How fast to play a demonstration where the caller does not say."""
+    rests: int | None = None
+    """Control steps that are kept of each of a demonstration's rests; None: all, as in the paper."""
     whole_video: bool = False
     """Trained with the whole demonstration as its window (an ablation): played at whatever pace fits it in."""
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
@@ -75,6 +78,10 @@ class PolicySpec:
         for what, (ours, theirs) in pairs.items():
             if ours != theirs:
                 raise BadInput(f"policy {self.name!r} is for {ours} {what} but its model has {theirs}")
+        if not (math.isfinite(self.pace) and self.pace > 0):
+            raise BadInput(f"a pace is a factor above 0, got {self.pace}")
+        if self.rests is not None and self.rests < 0:
+            raise BadInput(f"of a rest 0 control steps or more are kept, got {self.rests}")
         if self.execute is not None and not 1 <= self.execute <= model.horizon:
             raise BadInput(f"a chunk has {model.horizon} steps; {self.execute} of them cannot be executed")
 
@@ -163,11 +170,14 @@ def pack(
     execute: int | None = None,
     noise: float | None = None,
     skip_future: bool | None = None,
+    pace: float | None = None,
+    rests: int | None = None,
 ) -> None:
     """Write a policy at half its size, its weights as float16; it loads and trains as before.
 
     How it decides best is found out later than it is trained: how much of a chunk is to be executed, how much noise
-    future and actions are made from, whether they need the visual stage. It is noted where it is given.
+    future and actions are made from, whether they need the visual stage, how fast a video is best played, how much of
+    its rests is best kept. It is noted where it is given.
 
     Of the folders its notes name only the last two parts stay: the others are this machine's. A VAE whose weights
     float16 cannot hold is rounded, too, and gets another identity.
@@ -177,7 +187,9 @@ def pack(
     known = read_bundle(policy)
     if known.statistics is None:
         raise BadInput(f"{policy} has no statistics: it cannot act, packed or not")
-    spec, vae = known.spec if execute is None else replace(known.spec, execute=execute), None
+    noted: dict[str, Any] = {"execute": execute, "pace": pace, "rests": rests}
+    spec = replace(known.spec, **{name: value for name, value in noted.items() if value is not None})
+    vae = None
     if noise is not None:
         spec = replace(spec, cascade=replace(spec.cascade, noise_o=noise, noise_a=noise))
     if skip_future is not None:

@@ -239,7 +239,7 @@ class Policy:
         return Decision(
             actions=actions,
             embodiment=self.embodiment,
-            progress=float("nan") if window is None else window.progress,
+            progress=float("nan") if window is None else session.skill.progress(window.frame),
             confidence=confidence,
             frame=-1 if window is None else window.frame,
             window=(0, 0) if stood is None else (stood.start, stood.start + self.grid.length),

@@ -46,6 +46,12 @@ class Skill:
     """Identity of the VAE that made ``latents``."""
     frames_sha256: str = ""
     """Of the frames that were encoded, before the pace."""
+    shares: tuple[float, ...] = ()
+    """Where in the video each frame lies, 0 to 1, where rests were cut short; without it they lie evenly."""
+
+    def progress(self, frame: int) -> float:
+        """Where in the video a frame lies, 0 to 1."""
+        return self.shares[frame] if self.shares else frame / max(1, self.num_frames - 1)
 
     @property
     def id(self) -> str:
@@ -87,6 +93,7 @@ class Skill:
                 plain = json.loads(header["skill"])
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             plain["views"] = tuple(plain["views"])
+            plain["shares"] = tuple(plain.get("shares", ()))
             return cls(**plain, **arrays)
         except (SafetensorError, json.JSONDecodeError, KeyError, TypeError) as reason:
             raise BadInput(f"{path} is damaged ({reason}): acquire the skill again") from None
