@@ -488,7 +488,7 @@ def test_a_policy_can_be_gone_on_from(commands, tmp_path, capsys):
     for name, feature in after["features"].items():
         assert feature["min"][3:9] == feature["min"][13:19] == [-1.0] * 6, "a hand may lean that never did"
         assert feature["max"][3:9] == feature["max"][13:19] == [1.0] * 6
-        for bound in ("min", "max"):
+        for bound in ("min", "max", "q01", "q99"):
             feature[bound][3:9], feature[bound][13:19] = (
                 before["features"][name][bound][k : k + 6] for k in (3, 13)
             )

@@ -203,5 +203,7 @@ def test_rotations_can_be_bounded_by_what_any_rotation_has(source):
         np.testing.assert_array_equal(bounds[:, rotations], [[-1.0] * 12, [1.0] * 12])
         np.testing.assert_array_equal(bounds[:, others], np.array([feature.min, feature.max])[:, others])
         assert wide.features[name].mean == feature.mean
+        quantiles = np.array([wide.features[name].q01, wide.features[name].q99])
+        np.testing.assert_array_equal(quantiles[:, rotations], bounds[:, rotations])
     with pytest.raises(BadInput, match="no rotations"):
         any_rotation(dataclasses.replace(found, embodiment=None))

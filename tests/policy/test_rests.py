@@ -1,17 +1,27 @@
 """Rests of a demonstration are cut short, motion never is, and where in the video a robot is stays true."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from hostbot.policy.bundle import pack, read_bundle, write_bundle
+from hostbot.policy.policy import Policy
 from hostbot.policy.rests import without_rests
 from hostbot.policy.skill import Skill
 from hostbot.types import BadInput, Demonstration
 from tests.policy.small_policy import observation, small_policy, small_vae, statistics, video
+
+
+def write_whole(folder):
+    """A policy that sees whole videos at once."""
+    policy = small_policy(whole_video=True)
+    write_bundle(folder, model=policy.model, spec=policy.spec, statistics=statistics(), vae=small_vae())
+    return folder
 
 
 def film(places, size=64, noise=0.0, seed=0):
@@ -44,7 +54,9 @@ def test_of_every_rest_so_much_is_kept_and_of_motion_all(parts, most, noise):
 def test_slow_motion_is_no_rest():
     """A sixth of a pixel a frame, as a large camera sees it: no two frames in a row differ by much."""
     large = film(range(60), size=384)
-    assert len(without_rests(large, 0)) > 30
+    kept = without_rests(large, 0)
+    assert len(kept) > 30
+    assert np.diff(kept).max() <= 2, "thinned evenly"
     assert len(without_rests(film([10] * 60), 4)) == 6  # the first, four of the rest, the last
 
 
@@ -75,9 +87,16 @@ def test_a_skill_has_no_long_rests_and_knows_where_in_the_video_it_is(tmp_path):
     brief.save(tmp_path / "brief")
     back = Skill.load(tmp_path / "brief")
     assert (back.shares, back.id) == (brief.shares, brief.id)
+    whole.save(tmp_path / "whole")
+    with safe_open(tmp_path / "whole", framework="numpy") as file:
+        assert "shares" not in file.metadata()["skill"], "as it was before there were any"
+    assert Skill.load(tmp_path / "whole").shares == ()
+    replace(brief, shares=brief.shares[1:]).save(tmp_path / "damaged")
+    with pytest.raises(BadInput, match="damaged"):
+        Skill.load(tmp_path / "damaged")
 
 
-def test_a_decision_says_where_in_the_video(monkeypatch):
+def test_a_decision_says_where_in_the_video():
     policy = small_policy(rests=0, pace=2.0)
     skill = policy.acquire(resting())
     session = policy.start(skill)
@@ -94,6 +113,10 @@ def test_how_a_video_is_best_watched_is_noted_with_the_weights(tmp_path):
     pack(tmp_path / "two", tmp_path / "three", execute=2)
     spec = read_bundle(tmp_path / "three").spec
     assert (spec.pace, spec.rests, spec.execute) == (1.5, 4, 2)
+    assert Policy.load(tmp_path / "three").changes().endswith("rests 4, pace 1.5")
+    assert "pace" not in Policy.load(tmp_path / "one").changes()
+    with pytest.raises(BadInput, match="whole video"):
+        pack(write_whole(tmp_path / "whole"), tmp_path / "never", rests=4)
     for wrong in ({"pace": 0.0}, {"pace": math.nan}, {"rests": -1}):
         with pytest.raises(BadInput, match="pace is a factor|rest 0 control steps"):
             pack(tmp_path / "one", tmp_path / "never", **wrong)

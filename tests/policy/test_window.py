@@ -62,7 +62,6 @@ def test_only_advances_and_stays_inside(grid, num_frames, seen, min_confidence):
         assert window.start % grid.unit == 0
         assert 0 <= window.start <= grid.last_start(num_frames)
         assert 0 <= window.frame < num_frames
-        assert 0 <= window.progress <= 1
         assert window.finished >= before.finished
         if not math.isfinite(p) or confidence < min_confidence:
             assert (window.start, window.frame) == (before.start, before.frame)

@@ -401,6 +401,25 @@ def test_nothing_leans_or_is_waved_over_by_itself(family):
     assert tried > 2
 
 
+def test_a_thing_that_is_held_upright_leans_in_no_drill():
+    tried = 0
+    for seed, one in of_family(LEAN, range(1500), begun=False):
+        if "back" not in one.instructions[0] or tried > 4:
+            continue
+        with contextlib.suppress(NoRoom):
+            env = SimEnv(one, BLIND)
+            env.begin(seed)
+            expert = env.expert(steady=True)
+            names = []
+            while "lean" not in names:
+                if env.world.in_hand(one.things[0].name) and "lift" not in names:
+                    assert not one.success.holds(env.world)
+                assert not env.advance(expert.act()) or "lift" in names, "done before it was even lifted"
+                names = [event.name for event in expert.events]
+            tried += 1
+    assert tried > 2
+
+
 def test_leaning_is_told_by_its_words_and_never_over_anything():
     for seed, one in of_family(LEAN, range(3000), begun=False):
         pick, lean, _ = one.script

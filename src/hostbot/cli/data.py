@@ -165,6 +165,8 @@ class Stats:
         if self.horizon < 1:
             raise BadInput(f"--horizon must be at least 1, got {self.horizon}")
         embodiment = resolve_embodiment(self.embodiment, source) if self.embodiment else None
+        if self.any_rotation and (embodiment or source.embodiment) is None:
+            raise BadInput("--any-rotation needs to know which numbers are rotations: name the --embodiment")
         config = StatsConfig(horizon=self.horizon, **({"clean": None} if self.keep_static else {}))
         with progress("statistics (three passes)", 3 * len(source)) as tick:
             found = compute_statistics(source, config, embodiment=embodiment, tick=tick)

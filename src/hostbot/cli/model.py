@@ -128,7 +128,7 @@ class Pack:
     pace: Annotated[float | None, arg(metavar="FACTOR")] = None
     """Note how many times as fast as it was filmed a video is best played; as before if not said."""
     rests: Annotated[int | None, arg(metavar="STEPS")] = None
-    """Note how many control steps are best kept of a person's rests; as before if not said."""
+    """Note how many control steps, before the pace, are best kept of a person's rests; as before if not said."""
 
     def run(self) -> None:
         """Read, round, write."""

@@ -23,7 +23,7 @@ class Recipe:
     human: int = 5
     variants: int = 3
     """Colourings of every task's things in a round; every round has others."""
-    acted: int = 1400
+    acted: int = 1000
     """Drills of a round that are executed whole, by either body."""
     led_every: int = 4
     """Rounds of which one is led: experts go on where a policy has got to by itself."""

@@ -45,7 +45,8 @@ class Reproduce:
     keep_data: bool = False
     """Keep what was recorded and encoded when all is done; for pieces that are run one by one on one machine."""
     source: Annotated[Path | None, arg(name="from", metavar="POLICY")] = None
-    """Go on from a policy that was made this way, or `shipped`: its VAE, its statistics, its weights."""
+    """Go on from a policy that was made this way, or `shipped`: its VAE, its weights, its statistics with rotations
+    bounded by what any rotation has."""
     prepare_only: bool = False
     """Only make what the pieces learn from: recordings, and samples where there is a VAE; for those that act round
     after round in the first part of their minutes."""

@@ -190,7 +190,7 @@ class Policy(Stored):
     text_dropout: float = 0.0
     """How often there is a demonstration but no instruction."""
     misled: float = 0.0
-    """How often there is a demonstration, and the instruction of another task: what is shown counts, not what is
+    """How often there is a demonstration, and an instruction drawn at random: what is shown counts, not what is
     said."""
     one_view: float = 0.3
     """How often only one view of a demonstration is shown, of those that have more."""

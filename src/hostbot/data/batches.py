@@ -41,7 +41,8 @@ class DrawConfig:
     text_dropout: float = 0.0
     """How often a micro-batch that has a demonstration has no instruction."""
     misled: float = 0.0
-    """How often one that has a demonstration has instructions of others, so that the demonstration is what counts."""
+    """How often one that has a demonstration has instructions of samples drawn at random, so that the demonstration is
+    what counts."""
     one_view: float = 0.3
     """How often only one view of the demonstrations is shown (a phone's video has one)."""
     exchange: bool = False
@@ -54,7 +55,10 @@ class DrawConfig:
     matching."""
 
     def __post_init__(self) -> None:
-        if not (self.misled >= 0 and self.text_dropout + self.misled <= 1):
+        for name in ("demo_dropout", "text_dropout", "misled", "one_view"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadInput(f"{name} is a share of batches, 0 to 1, got {getattr(self, name):g}")
+        if self.text_dropout + self.misled > 1:
             raise BadInput(
                 f"no instruction in {self.text_dropout:g} of batches and others' in {self.misled:g}: together they are "
                 "0 to 1"

@@ -90,7 +90,13 @@ def any_rotation(statistics: Statistics) -> Statistics:
         return tuple(values)
 
     features = {
-        name: replace(found, min=widened(found.min, -1.0), max=widened(found.max, 1.0))
+        name: replace(
+            found,
+            min=widened(found.min, -1.0),
+            max=widened(found.max, 1.0),
+            q01=widened(found.q01, -1.0),
+            q99=widened(found.q99, 1.0),
+        )
         for name, found in statistics.features.items()
     }
     return replace(statistics, features=features)

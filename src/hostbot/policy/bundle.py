@@ -56,7 +56,7 @@ class PolicySpec:
     pace: float = 1.0
     """How fast to play a demonstration where the caller does not say."""
     rests: int | None = None
-    """Control steps that are kept of each of a demonstration's rests; None: all, as in the paper."""
+    """Control steps, before the pace, that are kept of each of a demonstration's rests; None: all, as in the paper."""
     whole_video: bool = False
     """Trained with the whole demonstration as its window (an ablation): played at whatever pace fits it in."""
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
@@ -80,8 +80,11 @@ class PolicySpec:
                 raise BadInput(f"policy {self.name!r} is for {ours} {what} but its model has {theirs}")
         if not (math.isfinite(self.pace) and self.pace > 0):
             raise BadInput(f"a pace is a factor above 0, got {self.pace}")
-        if self.rests is not None and self.rests < 0:
-            raise BadInput(f"of a rest 0 control steps or more are kept, got {self.rests}")
+        if self.rests is not None and (self.rests < 0 or self.whole_video):
+            raise BadInput(
+                "of a rest 0 control steps or more are kept, and all where a whole video is seen at once; got "
+                f"{self.rests}"
+            )
         if self.execute is not None and not 1 <= self.execute <= model.horizon:
             raise BadInput(f"a chunk has {model.horizon} steps; {self.execute} of them cannot be executed")
 

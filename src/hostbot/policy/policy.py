@@ -131,8 +131,13 @@ class Policy:
 
     def changes(self) -> str:
         """How it decides where that is not as usual; empty where it is."""
-        reach = self.window_config.reach
-        return ", ".join(filter(None, [self.cascade.changes(), "" if reach is None else f"reach {reach}"]))
+        reach, rests, pace = self.window_config.reach, self.spec.rests, self.spec.pace
+        told = {
+            f"reach {reach}": reach is not None,
+            f"rests {rests}": rests is not None,
+            f"pace {pace:g}": pace != 1.0,
+        }
+        return ", ".join(filter(None, [self.cascade.changes(), *(words for words, so in told.items() if so)]))
 
     # A cycle ------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ _STILL = 2.0
 def without_rests(frames: UInt8[np.ndarray, "V T h w 3"], most: int) -> Int[np.ndarray, " K"]:
     """The frames that are kept: ``most`` of every rest, all others, and the last.
 
-    A rest is measured from the frame it begins with, so that slow motion is none.
+    A rest is measured from the frame it begins with, so that slow motion is thinned at most, not cut out.
     """
     seen = _seen(frames)
     kept, since, rested = [0], 0, 0

@@ -63,7 +63,10 @@ class Skill:
         return digest.hexdigest()[:32]
 
     def _plain(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
+        if not self.shares:  # so skills that were named before there were any keep their names
+            del plain["shares"]
+        return plain
 
     def save(self, path: Path) -> None:
         """Write one safetensors file with JSON in its header, moved into place whole."""
@@ -94,6 +97,8 @@ class Skill:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             plain["views"] = tuple(plain["views"])
             plain["shares"] = tuple(plain.get("shares", ()))
+            if len(plain["shares"]) not in (0, plain["num_frames"]):
+                raise KeyError(f"{len(plain['shares'])} shares of {plain['num_frames']} frames")
             return cls(**plain, **arrays)
         except (SafetensorError, json.JSONDecodeError, KeyError, TypeError) as reason:
             raise BadInput(f"{path} is damaged ({reason}): acquire the skill again") from None

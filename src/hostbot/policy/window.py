@@ -108,11 +108,6 @@ class Window:
     """Estimates in a row that were not believed."""
     finished: bool = False
 
-    @property
-    def progress(self) -> float:
-        """q as a share of the demonstration."""
-        return self.frame / max(1, self.num_frames - 1)
-
 
 def advance(window: Window, p: float, confidence: float, grid: DemoGrid, config: WindowConfig) -> Window:
     """One estimate: q = w + floor(p L), then the start is centred on q, eq:window_advance.

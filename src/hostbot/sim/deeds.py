@@ -39,7 +39,7 @@ OVER = {"over": (0.0, 0.0)} | {
 }
 """Where something may be held: above another thing, or above the table beside it."""
 TURNS = {"": 0.0, " and turn it left": 1.0, " and turn it right": -1.0}
-LEANS: dict[str, tuple[float, float]] = {"forward": (-1.9, -0.5), "back": (0.3, 0.6)}
+LEANS: dict[str, tuple[float, float]] = {"forward": (-1.9, -0.5), "back": (0.4, 0.7)}
 """Radians by which something is leant; an arm reaches further forward."""
 _PUSHED, _MOVED, _TURNED = (0.05, 0.12), (0.07, 0.16), (0.5, 1.1)
 """Metres, and radians."""

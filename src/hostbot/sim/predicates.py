@@ -189,9 +189,10 @@ class Leaning:
     slack: float = 0.35
 
     def holds(self, world: World) -> bool:
-        """Compare its upright axis with the vertical."""
+        """Compare its upright axis with the vertical; what is upright never leans."""
         lean = np.arccos(np.clip(world.pose(self.item).rot[2, 2], -1.0, 1.0))
-        return bool(abs(lean - self.angle) < self.slack) and world.in_hand(self.item)
+        near = abs(lean - self.angle) < min(self.slack, self.angle / 2)
+        return bool(near) and world.in_hand(self.item)
 
 
 @dataclass(frozen=True)
