@@ -1,7 +1,7 @@
 """What a run of ``hostbot reproduce`` has left, in one file: its steps, its validations, evaluations of its policies.
 
 python benchmarks/reproduced.py RUN --evals RUN/eval/refine OTHER --hardware "one NVIDIA H200" --out results/NAME.json
-python benchmarks/reproduced.py --evals LATER --out results/NAME.json    # more evaluations of the same weights
+python benchmarks/reproduced.py --evals LATER --hardware "2 CPU cores" --out results/NAME.json    # more of its evaluations
 
 Evaluations are folders that ``hostbot eval`` wrote; each is told with how it was made. Of a run that is still going on
 there is what it has written so far.
@@ -31,7 +31,8 @@ def main() -> None:
     flags = parser.parse_args()
     if flags.run is None:
         found = _read(flags.out)
-        found["evaluations"] += [_evaluation(folder) for folder in flags.evals]
+        where = {"hardware": flags.hardware} if flags.hardware else {}
+        found["evaluations"] += [_evaluation(folder) | where for folder in flags.evals]
         flags.out.write_text(json.dumps(found, indent=1) + "\n")
         print(f"added {len(flags.evals)} to {flags.out}")
         return
