@@ -1,7 +1,7 @@
 """What a run of ``hostbot reproduce`` has left, in one file: its steps, its validations, evaluations of its policies.
 
 python benchmarks/reproduced.py RUN --evals RUN/eval/refine OTHER --hardware "one NVIDIA H200" --out results/NAME.json
-python benchmarks/reproduced.py --evals LATER --hardware "2 CPU cores" --out results/NAME.json  # more of its evaluations
+python benchmarks/reproduced.py --evals LATER --hardware "2 CPU cores" --out results/NAME.json  # more evaluations
 
 Evaluations are folders that ``hostbot eval`` wrote; each is told with how it was made. Of a run that is still going on
 there is what it has written so far.
