@@ -80,7 +80,7 @@ class Acquirer:
 
     def _kept(self, frames: UInt8[np.ndarray, "V T h w 3"], faster: float) -> Int[np.ndarray, " K"]:
         """Frames that are left once rests are cut short."""
-        if self.spec.rests is None or self.spec.whole_video:
+        if self.spec.rests is None:
             return np.arange(frames.shape[1])
         return without_rests(frames, round(self.spec.rests * faster))
 
