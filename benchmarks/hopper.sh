@@ -8,7 +8,7 @@ set -u
 cd "$(dirname "$0")/.."
 out=${1:?a folder for the results}
 mkdir -p "$out"
-export PYTHONPATH=src
+export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH}
 python=${PYTHON:-python}
 timeout 130 "$python" -m pytest -q -m gpu tests/model/test_hopper_gpu.py tests/model/test_kernels.py \
   -k "hopper or cut4 or cut5" >"$out/hopper-tests.log" 2>&1
