@@ -76,18 +76,16 @@ def candidates(
 
 
 def choices(rows: Sequence[dict[str, Any]], name: str) -> Iterator[Choice]:
-    """What is tried in a pass: each product's best cuts, and for the wide pass also how attention is cut."""
+    """What is tried in a pass: each product's best cuts, and how attention is cut."""
     num_rows = PASSES[name]
     for outputs, inner in SHAPES[num_rows]:
         key = (sum(ways.widths(num_rows)), outputs, inner)
         tried = [ways.MEASURED[key], *candidates(rows, num_rows, outputs, inner, 3)]
         label = f"{num_rows}x{outputs}x{inner}"
         yield Choice(name=label, table=ways.MEASURED, key=key, candidates=tried)
-    if name == "o":
-        for choice in attention_choices(160):
-            joined = [cut for cut in choice.candidates if cut.fixed_shares == 0]
-            if joined:
-                yield replace(choice, candidates=[attention.MEASURED[choice.key], *joined])
+    few = next(most for most in attention.FEW if num_rows <= most)
+    for choice in attention_choices(few):
+        yield replace(choice, candidates=[attention.MEASURED[choice.key], *choice.candidates])
 
 
 def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:

@@ -21,11 +21,11 @@ TILES = {
         (112, 1, 8, 5),
         (128, 1, 7, 5),
         (128, 1, 6, 6),
+        (128, 1, 9, 3),
+        (96, 1, 8, 5),
         (144, 1, 7, 4),
         (216, 2, 4, 4),
         (256, 2, 5, 3),
-        (192, 1, 6, 3),
-        (72, 1, 12, 5),
     ],
     8: [
         (64, 1, 24, 12),
@@ -34,8 +34,17 @@ TILES = {
         (72, 1, 20, 16),
         (112, 1, 13, 13),
         (256, 2, 6, 6),
+        (128, 1, 8, 4),
     ],
-    32: [(64, 1, 16, 16), (128, 1, 10, 8), (72, 1, 16, 16), (96, 1, 12, 12), (32, 1, 16, 16)],
+    32: [
+        (64, 1, 16, 16),
+        (128, 1, 10, 8),
+        (128, 1, 8, 4),
+        (72, 1, 16, 16),
+        (96, 1, 12, 12),
+        (64, 1, 8, 8),
+        (32, 1, 16, 16),
+    ],
 }
 """Outputs, blocks, stages of weights, stages of rows."""
 SHAPES = {
@@ -91,22 +100,21 @@ def cuts(rows: int, outputs: int, inputs: int) -> Iterator[HopperTiling]:
             tiles = -(-outputs // (of_tile * cluster)) * cluster
             most = MOST_BLOCKS[cluster]
             fill = most // tiles
-            for shares in {1} if gelu else {fill, fill - 1}:
+            for shares in {1} if gelu else {fill}:
                 enough = (
                     0.7 if rows > 32 else 0.4
                 ) * MULTIPROCESSORS <= tiles * shares <= most and inputs // 64 >= 3 * shares
-                for half in (True,) if gelu else (False, True) if shares == fill else (False,):
-                    tiling = HopperTiling(
-                        outputs=of_tile,
-                        blocks=blocks,
-                        w_stages=w_stages,
-                        x_stages=x_stages,
-                        cluster=cluster,
-                        shares=shares,
-                        half=half,
-                    )
-                    if enough and tiling.fits(table_rows(rows), outputs, inputs):
-                        yield tiling
+                tiling = HopperTiling(
+                    outputs=of_tile,
+                    blocks=blocks,
+                    w_stages=w_stages,
+                    x_stages=x_stages,
+                    cluster=cluster,
+                    shares=shares,
+                    half=True,
+                )
+                if enough and tiling.fits(table_rows(rows), outputs, inputs):
+                    yield tiling
 
 
 def in_use(rows: int, outputs: int, inputs: int) -> list[Triton]:
@@ -117,10 +125,10 @@ def in_use(rows: int, outputs: int, inputs: int) -> list[Triton]:
 
 
 def jobs() -> list[Job]:
-    """The library, what may show a fault, all cuts, and what they owe to overlap and would to packed weights."""
-    library, odd, found, what_if = [], [], [], []
+    """The library, what may show a fault, and all cuts."""
+    library, odd, found = [], [], []
     plain = HopperTiling(outputs=128, w_stages=8, x_stages=4)
-    for rows in (1, 8, 17, 32, 147, 148, 160):
+    for rows in (1, 8, 147):
         for way in (
             plain,
             replace(plain, cluster=2, shares=3),
@@ -139,9 +147,4 @@ def jobs() -> list[Job]:
             library += [Job(**shape, way=way) for way in in_use(rows, outputs, inputs)]
             ways = list(cuts(rows, outputs, inputs))
             found += [Job(**shape, way=way) for way in ways]
-            for way in ways:
-                if rows == 147 and way.cluster == 2 and (way.outputs, way.x_stages) in ((128, 4), (256, 4)):
-                    what_if.append(Job(**shape, way=way, overlap=False))
-                    if outputs % way.outputs == 0:
-                        what_if.append(Job(**shape, way=way, packed=True))
-    return library + odd + found + what_if
+    return library + odd + found

@@ -3,12 +3,15 @@
 On a machine without a card: ``TRITON_INTERPRET=1 pytest -m gpu tests/model/test_kernels.py`` (needs Triton).
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="kernels need Triton")
 
+from hostbot.model.fused import sight_of_context
 from hostbot.model.kernels import launch
 from hostbot.model.kernels.attention import Cut, Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
@@ -174,6 +177,27 @@ def test_attention(cut, queries, sight):
     assert error(attention_of(q, k, v, None, sight, cut), expected.flatten(1)) < 5e-3
     gated = attention_of(q, k, v, gate, sight, cut)
     assert error(gated, (expected * gate.double()[..., None]).flatten(1)) < 5e-3
+
+
+@pytest.mark.parametrize("shares", [1, 3])
+@pytest.mark.parametrize(("told", "length"), [(14, 64), (14, 15), (62, 80), (64, 64)])
+def test_one_key_stands_for_all_padding(told, length, shares):
+    """As if every padded token had its key, for rows that see the state and for those that do not."""
+    batch, heads, width, queries, blind = 2, 3, 32, 21, 7
+    k, v = (normal(batch, length + 1, heads, width, seed=i) for i in range(2))
+    q = normal(batch * queries, heads * width, seed=3)
+    for y in (k, v):
+        y[:, told:length] = y[:, told : told + 1]
+    whole = Sight(near=length, far=length + 1, num_first=blind, fixed=length + 1)
+    cut = Cut(queries=16, keys=16, fixed_shares=shares)
+    expected = attention_of(q, k, v, None, whole, cut)
+    short = replace(sight_of_context(told, length), num_first=blind)
+    few = [torch.full_like(y, torch.nan if y is k else 0.0) for y in (k, v)]
+    for y, z in zip(few, (k, v), strict=True):
+        y[:, : short.near] = z[:, : short.near]
+        y[:, short.near : short.far] = z[:, -1:]
+    assert short.far == min(told + 2, length + 1)
+    assert error(attention_of(q, *few, None, short, cut), expected) < 2e-3
 
 
 @torch.inference_mode()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hostbot.model.host import Context, HostModel
+from hostbot.model.host import Context, HostConfig, HostModel
 from hostbot.model.sizes import tiny_model
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gpu
 CONFIG = tiny_model()
 
 
-def on_gpu(seed: int = 1) -> Context:
-    context = random_context(batch=1, seed=seed, config=CONFIG)
+def on_gpu(seed: int = 1, config: HostConfig = CONFIG) -> Context:
+    context = random_context(batch=1, seed=seed, config=config)
     moved = {k: v.cuda() for k, v in vars(context).items() if isinstance(v, torch.Tensor)}
     return replace(context, **moved)
 
@@ -66,6 +66,30 @@ def test_kernels_are_no_farther_from_float32_than_plain_torch_in_bfloat16(views)
     ours, torchs = errors
     assert max(ours) < 0.05
     assert sum(ours) < 1.5 * sum(torchs)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_padding_has_one_key_and_lengths_may_change(graphs):
+    """A padded instruction beside plain torch, which keeps every key; then a longer one, then the first again."""
+    config = replace(CONFIG, text_length=96)
+    torch.manual_seed(0)
+    weights = HostModel(config).cuda().to(torch.bfloat16)
+    ours, plain = (
+        Cascade(weights, CascadeConfig(graphs=graphs, kernels=kernels)) for kernels in (True, False)
+    )
+    context, told = on_gpu(config=config), []
+    noise = ours.draw(torch.Generator("cuda").manual_seed(0))
+    for length in (20, 90, 20):
+        text, outs = context.text.clone(), []
+        text[:, length:] = 0
+        for cascade in (ours, plain):
+            cascade.instruct(text)
+            cascade.watch(context.demo, now=False)
+            outs.append(cascade.act(context.observation, context.proprio, noise))
+        told.append((ours.buffers.num_told, plain.buffers.num_told))
+        for x, y in zip(*((out.p_samples, out.o, out.a) for out in outs), strict=True):
+            assert (x - y).norm() < 0.05 * y.norm()
+    assert told == [(62, 96), (96, 96), (62, 96)]
 
 
 def test_compiled_equals_eager_and_compiles_no_more_after_the_first_cycle():

@@ -34,10 +34,12 @@ def fused_pass(
     keys: Float[Tensor, "N B T h d"],
     values: Float[Tensor, "N B T h d"],
     context: Float[Tensor, "N 2 B L h d"],
+    num_told: int,
 ) -> Float32[Tensor, "B S2 w"]:
     """All layers of one pass; ``x`` is used up."""
     batch, last = len(x), len(expert.blocks) - 1
     rows, addend, fixed = x.flatten(0, 1), None, stream.start
+    told = sight_of_context(num_told, context.shape[3] - 1)
     for index in range(len(expert.blocks)):
         block, cache = expert.layer(index), (keys[index], values[index])
         q, gates = _project(block, rows, addend, stream, mod, cache)
@@ -48,7 +50,7 @@ def fused_pass(
             stream, mod = _narrowed(stream), mod[:, -1:]
         sight = replace(sight_of(stream), fixed=fixed)
         attended = attention_of(q, *cache, gates, sight)
-        addend = _finish(block, rows, attended, stream, mod, context[index])
+        addend = _finish(block, rows, attended, stream, mod, context[index], told)
     add_and_norm(rows, addend, None, *_runs(stream), expert.config.eps, q.dtype)
     return rows.unflatten(0, (batch, -1))
 
@@ -71,6 +73,17 @@ def sight_of(stream: StageStream) -> Sight:
     return Sight(
         near=stream.ends[0], far=far, num_first=stream.widths[0] if len(stream.widths) > 1 else 0, own=own
     )
+
+
+def sight_of_context(num_told: int, text_length: int) -> Sight:
+    """Keys of text and state; after ``num_told`` tokens one key stands for the padding up to ``text_length``.
+
+    n keys alike with weight exp(s) each are one of weight exp(s + log n), whose value is theirs.
+    """
+    padding = text_length - num_told
+    state = num_told + min(1, padding)
+    alike, times = (num_told, padding) if padding else (-1, 1)
+    return Sight(near=state, far=state + 1, fixed=state + 1, alike=alike, times=times)
 
 
 def _runs(stream: StageStream) -> tuple[int, int]:
@@ -114,16 +127,17 @@ def _finish(
     stream: StageStream,
     mod: Modulation,
     context: Float[Tensor, "2 B L h d"],
+    told: Sight,
 ) -> Addend:
     """Everything after a layer's joint attention; what its last product adds is left to the next layer's norm."""
-    runs, dtype, length = _runs(stream), attended.dtype, context.shape[2]
+    runs, dtype = _runs(stream), attended.dtype
     out = _addend(attended, block.out, _row(block, mod, 2))
     affine = Affine(weight=block.norm_cross.weight, bias=block.norm_cross.bias)
     normed = add_and_norm(rows, out, affine, *runs, block.norm_cross.eps, dtype)
     shares, norm_q = shares_of_product(normed, block.cross_q.weight), block.cross_norm_q.weight
     q, _ = place_heads(shares, block.cross_q.bias, norm_q, None, None, None, block.heads, runs[0], block.eps)
     assert q is not None
-    sight = Sight(near=length - 1, far=length, num_first=stream.num_blind, fixed=length)
+    sight = replace(told, num_first=stream.num_blind)
     cross = _addend(attention_of(q, context[0], context[1], None, sight), block.cross_out, None)
     norm = Modulated(shift=_row(block, mod, 3), scale=_row(block, mod, 4))
     normed = add_and_norm(rows, cross, norm, *runs, block.eps, dtype)

@@ -30,7 +30,9 @@ class Buffers:
     def __init__(self, model: HostModel, config: CascadeConfig, batch: int, device: torch.device) -> None:
         sizes, grid = model.config, model.config.grid
         heads = (sizes.video.num_heads, sizes.video.head_dim)
-        layers, num_context = sizes.video.num_layers, sizes.text_length + 1
+        layers, self.text_length = sizes.video.num_layers, sizes.text_length
+        self.num_told = sizes.text_length
+        """Text tokens with a key each; those after them are padding, all alike, and one key stands for them."""
         frame, num_future = grid.frame_tokens, grid.future_latents * grid.frame_tokens
         tail = max(config.num_localisations, 1 + num_future + sizes.horizon)
         length, dtype = (grid.demo_latents + 1) * frame + tail, model.video.dtype
@@ -40,7 +42,7 @@ class Buffers:
 
         self.keys, self.values = (empty(layers, batch, length, *heads, dtype=dtype) for _ in range(2))
         self.video_context, self.action_context = (
-            empty(layers, 2, batch, num_context, *heads, dtype=dtype) for _ in range(2)
+            empty(layers, 2, batch, sizes.text_length + 1, *heads, dtype=dtype) for _ in range(2)
         )
         self.text = empty(batch, sizes.text_length, sizes.video.text_dim, dtype=dtype)
         self.proprio = empty(batch, sizes.state_dim)
@@ -55,6 +57,11 @@ class Buffers:
         self.noise_a, self.a = (empty(batch, sizes.horizon, sizes.action_dim) for _ in range(2))
         self.p, self.confidence = empty(batch), empty(batch)
         self.p_low, self.p_high = empty(batch) - torch.inf, empty(batch) + torch.inf
+
+    @property
+    def num_text_keys(self) -> int:
+        """Keys of the text; the state's lies after them."""
+        return min(self.num_told + 1, self.text_length)
 
 
 class Levels:

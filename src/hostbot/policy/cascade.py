@@ -47,7 +47,7 @@ class Cascade:
             self.buffers = Buffers(model, self.config, batch, self.device)
             self.passes = Passes(model, self.config, self.buffers)
             self.stages = Stages(model, self.config, self.buffers, self.passes)
-        self._made: dict[tuple[int, ...] | None, dict[str, Stage]] = {}
+        self._made: dict[tuple[tuple[int, ...] | None, int], dict[str, Stage]] = {}
         self._views: tuple[int, ...] | None = None
         self._num_demo, self._unwatched, self._instructed = 0, False, False
 
@@ -65,8 +65,10 @@ class Cascade:
         if tuple(text.shape) != tuple(buffers.text.shape):
             raise BadInput(f"text is {tuple(text.shape)} but this cascade takes {tuple(buffers.text.shape)}")
         buffers.text.copy_(text)
+        buffers.num_told = self.passes.num_told(text)
+        num = buffers.num_text_keys
         for expert, keys in ((model.video, buffers.video_context), (model.action, buffers.action_context)):
-            self.passes.cache_context(expert, expert.text(buffers.text), keys[:, :, :, :-1])
+            self.passes.cache_context(expert, expert.text(buffers.text[:, :num]), keys[:, :, :, :num])
         self._instructed, self._num_demo = True, -1
 
     @torch.inference_mode()
@@ -156,9 +158,10 @@ class Cascade:
     @torch.inference_mode()
     def run(self, names: Sequence[str], timed: bool = False) -> dict[str, float]:
         """Run some stages over the buffers as they are; milliseconds of each if ``timed``, else zeros."""
-        if self._views not in self._made:
-            self._made[self._views] = self._make_stages()
-        stages, marks = self._made[self._views], []
+        layout = self._views, self.buffers.num_told
+        if layout not in self._made:
+            self._made[layout] = self._make_stages()
+        stages, marks = self._made[layout], []
         with self.passes.many_variants():
             for name in names:
                 marks.append(self._mark(timed))

@@ -25,6 +25,8 @@ from hostbot.policy.contract import CascadeConfig
 
 MAX_VARIANTS = 128
 """Compiled versions of a layer: about ten a demonstration layout."""
+TOLD = (62, 126, 254)
+"""Text tokens that get a key each; with the padding's key and the state's they fill whole blocks of keys."""
 
 
 class Passes:
@@ -99,12 +101,23 @@ class Passes:
         if self.fused:
             from hostbot.model.fused import fused_pass
 
-            return fused_pass(expert, x, stream, mod, keys, values, context)
+            return fused_pass(expert, x, stream, mod, keys, values, context, self.buffers.num_told)
         last = len(expert.blocks) - 1 if stream.wanted != "all" else -1
         for index in range(len(expert.blocks)):
             block, cache = expert.layer(index), (keys[index], values[index])
             x = self._layer(block, x, stream, mod, *cache, context[index], index == last)
         return x
+
+    def num_told(self, text: Float[Tensor, "B L t"]) -> int:
+        """Text tokens that must have a key each; what comes after them is zeros in every sample.
+
+        Only kernels let one key stand for many. Few lengths are told apart: each has stages of its own.
+        """
+        if not self.fused:
+            return text.shape[1]
+        places = torch.arange(1, text.shape[1] + 1, device=text.device)
+        used = int((text.ne(0).any(-1) * places).max())
+        return next((n for n in TOLD if used <= n < text.shape[1]), text.shape[1])
 
     def cache_context(
         self, expert: Expert, embedded: Float[Tensor, "B L w"], keys: Float[Tensor, "N 2 B L h d"]

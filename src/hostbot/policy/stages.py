@@ -83,10 +83,10 @@ class Stages:
         return run
 
     def _cache_state(self) -> None:
-        model, buffers = self.model, self.buffers
+        model, buffers, place = self.model, self.buffers, self.buffers.num_text_keys
         state = model.proprio.in_float32(buffers.proprio)[:, None].to(model.video.dtype)
         for expert, keys in ((model.video, buffers.video_context), (model.action, buffers.action_context)):
-            self.passes.cache_context(expert, expert.text(state), keys[:, :, :, -1:])
+            self.passes.cache_context(expert, expert.text(state), keys[:, :, :, place : place + 1])
 
     def _localise(self, start: int) -> Run:
         """The other localisation steps, and what the samples say together."""

@@ -37,6 +37,9 @@ class Sight:
     """Where the first query's own key lies, which it sees in any case, as the next does the next; -1: no such key."""
     fixed: int = 0
     """Keys that no kernel of this pass writes."""
+    alike: int = -1
+    """A key that stands for ``times`` keys, all alike; -1: none does."""
+    times: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +57,26 @@ class Cut:
 
 
 @triton.jit
-def _step(q, keys, values, n, acc, top, total, scale, limit, own, high, MASKED: tl.constexpr):
+def _step(
+    q,
+    keys,
+    values,
+    n,
+    acc,
+    top,
+    total,
+    scale,
+    limit,
+    own,
+    high,
+    alike,
+    bonus,
+    MASKED: tl.constexpr,
+    ALIKE: tl.constexpr,
+):
     scores = tl.dot(q, keys.T) * scale
+    if ALIKE:
+        scores += tl.where(n == alike, bonus, 0.0)[None, :]
     if MASKED:
         seen = ((n[None, :] < limit[:, None]) | (n[None, :] == own[:, None])) & (n[None, :] < high)
         scores = tl.where(seen, scores, float("-inf"))
@@ -88,6 +109,8 @@ def _attention_kernel(
     far,
     own_start,
     scale,
+    alike,
+    bonus,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -95,6 +118,7 @@ def _attention_kernel(
     LOOP: tl.constexpr,
     SHARED: tl.constexpr,
     GATED: tl.constexpr,
+    ALIKE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     sample = tl.program_id(1) // HEADS
@@ -137,15 +161,21 @@ def _attention_kernel(
             n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
             keys = k.load([first + index * BLOCK_N, column])
             values = v.load([first + index * BLOCK_N, column])
-            acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, False)
+            acc, top, total = _step(
+                queries, keys, values, n, acc, top, total, scale, limit, own, high, alike, bonus, False, ALIKE
+            )
         for index in range(tl.maximum(start, all_see), end):
             n = low + index * BLOCK_N + tl.arange(0, BLOCK_N)
             keys = k.load([first + index * BLOCK_N, column])
             values = v.load([first + index * BLOCK_N, column])
-            acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+            acc, top, total = _step(
+                queries, keys, values, n, acc, top, total, scale, limit, own, high, alike, bonus, True, ALIKE
+            )
     else:
         n = low + start * BLOCK_N + tl.arange(0, BLOCK_N)
-        acc, top, total = _step(queries, keys, values, n, acc, top, total, scale, limit, own, high, True)
+        acc, top, total = _step(
+            queries, keys, values, n, acc, top, total, scale, limit, own, high, alike, bonus, True, ALIKE
+        )
     if SHARED:
         part = share.to(tl.int64) * tl.num_programs(1) // HEADS * S * HEADS
         tl.store(tops + part + rows * HEADS + head, top, mask=m < S)
@@ -226,6 +256,8 @@ def attention_of(
         sight.far,
         sight.own,
         math.log2(math.e) / math.sqrt(width),
+        sight.alike,
+        math.log2(sight.times),
         HEADS=heads,
         WIDTH=width,
         BLOCK_M=cut.queries,
@@ -233,6 +265,7 @@ def attention_of(
         LOOP=most > 1,
         SHARED=shares > 1,
         GATED=gate is not None,
+        ALIKE=sight.alike >= 0,
         num_warps=cut.warps,
         num_stages=cut.stages,
         **launch.options(rows),
