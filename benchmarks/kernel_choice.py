@@ -102,10 +102,11 @@ def product_choices(rows: int, expert: ExpertConfig) -> Iterator[Choice]:
 
 
 def attention_choices(few: int) -> Iterator[Choice]:
-    for long in (True, False):
-        candidates = [Cut(**dict(zip(CUT, cut, strict=False))) for cut in ATTENTIONS[few, long]]
-        name = f"attention {few} {'long' if long else 'short'}"
-        yield Choice(name=name, table=attention.MEASURED, key=(few, long), candidates=candidates)
+    """Of the cache, and of an instruction with its padding (those of one that fills all are not tried here)."""
+    for name, short in (("long", 0), ("short", attention.SHORT[0])):
+        candidates = [Cut(**dict(zip(CUT, cut, strict=False))) for cut in ATTENTIONS[few, short]]
+        key = few, short
+        yield Choice(name=f"attention {few} {name}", table=attention.MEASURED, key=key, candidates=candidates)
 
 
 def choices(config: HostConfig) -> dict[str, list[Choice]]:
@@ -154,8 +155,8 @@ def table() -> dict[str, Any]:
             {"rows": m, "outputs": n, "inputs": k} | written((m, n, k)) for m, n, k in ways.MEASURED
         ],
         "attentions": [
-            {"queries": few, "long": long, "cut": asdict(cut)}
-            for (few, long), cut in attention.MEASURED.items()
+            {"queries": few, "keys": short, "cut": asdict(cut)}
+            for (few, short), cut in attention.MEASURED.items()
         ],
     }
 

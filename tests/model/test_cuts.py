@@ -47,6 +47,6 @@ def test_every_product_of_the_paper_s_size_is_there():
         dim, inner, ffn = expert.dim, expert.inner_dim, expert.ffn_dim
         for shape in ((3 * inner + 32, dim), (dim, inner), (inner, dim), (ffn, dim), (dim, ffn)):
             assert (rows, *shape) in found
-    assert {(row["queries"], row["long"]) for row in cuts.read()["attentions"]} == {
-        (queries, long) for queries in (16, 32, 160, 0) for long in (True, False)
+    assert {(row["queries"], row["keys"]) for row in cuts.read()["attentions"]} == {
+        (queries, keys) for queries in (16, 32, 160, 0) for keys in (128, 768, 0)
     }

@@ -197,7 +197,7 @@ def test_one_key_stands_for_all_padding(told, length, shares):
         y[:, : short.near] = z[:, : short.near]
         y[:, short.near : short.far] = z[:, -1:]
     assert short.far == min(told + 2, length + 1)
-    assert error(attention_of(q, *few, None, short, cut), expected) < 2e-3
+    assert error(attention_of(q, *few, None, short, cut), expected) < 4e-3  # both are rounded
 
 
 @torch.inference_mode()

@@ -188,17 +188,19 @@ def _attention_kernel(
         tl.store(out + places, (acc * opening[:, None]).to(out.dtype.element_ty), mask=m[:, None] < S)
 
 
-FEW = (16, 32, 160)
-LONG = 768
-MEASURED = {(row["queries"], row["long"]): Cut(**row["cut"]) for row in cuts.read()["attentions"]}
-"""Fastest cuts by queries rounded up to one of ``FEW`` (0: more) and whether there are more than ``LONG`` keys."""
+FEW, SHORT = (16, 32, 160), (128, 768)
+MEASURED = {(row["queries"], row["keys"]): Cut(**row["cut"]) for row in cuts.read()["attentions"]}
+"""Fastest cuts by queries rounded up to one of ``FEW`` and keys rounded up to one of ``SHORT`` (0: more)."""
 
 
 def best_cut(num_queries: int, num_keys: int, fixed: int) -> Cut:
     """What was measured for such attention, or a guess from it."""
-    few = next((most for most in FEW if num_queries <= most), 0)
-    if (few, num_keys > LONG) in MEASURED:
-        return MEASURED[few, num_keys > LONG]
+    few, short = (
+        next((most for most in bounds if n <= most), 0)
+        for n, bounds in ((num_queries, FEW), (num_keys, SHORT))
+    )
+    if (few, short) in MEASURED:
+        return MEASURED[few, short]
     shares = max(1, min(8, fixed // 128)) if 0 < few <= 32 else 1
     return Cut(queries=min(64, few or 64), keys=64, fixed_shares=shares)
 
