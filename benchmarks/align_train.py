@@ -115,7 +115,7 @@ def record_one(job: Job) -> Take | str:
     return f"{body} {name} {seed}: no success in {config.tries} tries"
 
 
-def jobs(per_task: int, num_tasks: int | None) -> list[Job]:
+def jobs(per_task: int, num_tasks: int | None, first_seed: int) -> list[Job]:
     """What to record, in this order: novel and validation pairs, then training episodes, all tasks early."""
     from hostbot.sim.catalogue import split
 
@@ -125,7 +125,7 @@ def jobs(per_task: int, num_tasks: int | None) -> list[Job]:
     found = [("novel", b, n, SEEDS["novel"] + k) for k in range(2) for n in names["novel"] for b in BODIES]
     found += [("valid", b, n, SEEDS["valid"]) for n in sorted(names["train"])[::2] for b in BODIES]
     for k in range(per_task):
-        found += [("train", b, n, SEEDS["train"] + k) for n in names["train"] for b in BODIES]
+        found += [("train", b, n, first_seed + k) for n in names["train"] for b in BODIES]
     return found
 
 
@@ -359,6 +359,9 @@ def main() -> None:
         "--after", type=float, default=35.0, help="seconds kept for calibration and novel tasks"
     )
     parser.add_argument("--episodes-per-task", type=int, default=12, help="to train on, of each body")
+    parser.add_argument(
+        "--first-seed", type=int, default=SEEDS["train"], help="of scenes that are learned from"
+    )
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--tasks", type=int, help="only so many of each split, to try the script")
     parser.add_argument("--scratch", action="store_true", help="from nothing instead of the shipped weights")
@@ -369,6 +372,7 @@ def main() -> None:
     parser.add_argument("--gamma-f", type=float, default=0.5)
     parser.add_argument("--two-looks", type=float, default=0.5)
     parser.add_argument("--negatives", type=float, default=0.3)
+    parser.add_argument("--calibrate-only", action="store_true", help="no step of training")
     parser.add_argument("--look-every", type=float, default=50.0, help="seconds between validations")
     parser.add_argument("--device", default="")
     parser.add_argument("--work", type=Path, help="where checkpoints go; OUT/run by default")
@@ -381,7 +385,7 @@ def run(given: argparse.Namespace) -> None:
     import torch
 
     from hostbot.align.aligner import Aligner, AlignerConfig, save_aligner
-    from hostbot.align.calibrate import calibrate
+    from hostbot.align.calibrate import calibrate, summaries_of
     from hostbot.align.distributed import World
     from hostbot.align.train import Trainer
     from hostbot.config import write_json
@@ -392,7 +396,7 @@ def run(given: argparse.Namespace) -> None:
     dtw = check_dtw(device)
     print(f"{device}, smooth DTW by {dtw}", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the workers
-    listed = jobs(given.episodes_per_task, given.tasks)
+    listed = jobs(given.episodes_per_task, given.tasks, given.first_seed)
     takes, bad = record(listed, given.workers, begin + 60 * given.minutes * given.record_share)
     recorded = time.time() - begin
     print(
@@ -426,7 +430,8 @@ def run(given: argparse.Namespace) -> None:
     looks = Looks(judge=judge, tell=tell, keep=keep)
     tell({"episodes": len(takes), "dtw": dtw, "device": str(device)})
     looks.at(trainer)
-    train(trainer, begin + 60 * given.minutes - given.after, given.look_every, looks)
+    if not given.calibrate_only:
+        train(trainer, begin + 60 * given.minutes - given.after, given.look_every, looks)
     assert looks.weights is not None
     trainer.encoder.load_state_dict(looks.weights)
     result = {
@@ -438,7 +443,8 @@ def run(given: argparse.Namespace) -> None:
     aligner = Aligner(trainer.encoder, config, device)
     notes = notes_of(given, looks.step, measure.hardware(device)["device"], time.time() - begin)
     held = pairs_of(valid, recipe.draw, torch.device("cpu"))
-    calibrated = calibrate(aligner, held, num=min(160, 2 * len(held.names)))
+    summaries = summaries_of(aligner, pairs)
+    calibrated = calibrate(aligner, held, num=min(160, 2 * len(held.names)), summaries=summaries)
     aligner = aligner if calibrated is None else calibrated.of(aligner)
     save_aligner(aligner.encoder, aligner.config, given.out / "align.json", notes, company=aligner.company)
     tell({"calibrated": aligner.identity})

@@ -8,17 +8,19 @@ import pytest
 import torch
 
 from hostbot.align.aligner import Aligner, AlignerConfig, Alignment, load_aligner, save_aligner
-from hostbot.align.calibrate import calibrate
+from hostbot.align.calibrate import calibrate, fold_of, summaries_of
 from hostbot.align.company import STEPS, kept_steps
 from hostbot.align.confidence import FEATURES
 from hostbot.align.draw import Pairs
 from hostbot.align.label import LabelConfig, label, parts_of_shard, reason_against
 from hostbot.align.labels import Labels, summary
+from hostbot.align.likeness import learn_likeness
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
 from hostbot.align.videos import align_whole, embed_episode, embed_video, played_in_step
 from hostbot.types import BadInput, Correspondence, DataError
 from tests.align import tiny_qwen
 from tests.align.fakes import FilmSource
+from tests.align.test_likeness import QUICK
 from tests.align.training import make_pairs
 from tests.clips import encode
 
@@ -271,7 +273,7 @@ def test_enough_tasks_keep_company_and_the_weights_carry_it(aligner, tmp_path):
     assert found is not None
     assert found.company is not None
     assert found.company.demos.shape == found.company.robots.shape == (9, STEPS, 16)
-    assert len(found.calibration.weights) == len(FEATURES)
+    assert len(found.calibration.weights) == len(FEATURES[:4])
     whole = found.of(aligner)
     save_aligner(whole.encoder, whole.config, tmp_path / "align.json", company=whole.company)
     back = load_aligner(tmp_path / "align.json")
@@ -284,3 +286,29 @@ def test_enough_tasks_keep_company_and_the_weights_carry_it(aligner, tmp_path):
     alone = Aligner(whole.encoder, whole.config)
     with pytest.raises(BadInput, match="calibration of 4 features was given 3"):
         alone.align(demo, robot)
+
+
+def test_likeness_is_calibrated_on_tasks_it_was_not_learned_from_and_the_weights_carry_it(
+    aligner, tmp_path, monkeypatch
+):
+    pairs = make_pairs(tmp_path, num_tasks=9)
+    summaries = summaries_of(aligner, pairs, per_task=2)
+    assert summaries.tasks == tuple(name for name in pairs.names for _ in range(2))
+    asked = []
+    monkeypatch.setattr(
+        "hostbot.align.calibrate.learn_likeness",
+        lambda demos, robots, tasks: asked.append(set(tasks)) or learn_likeness(demos, robots, tasks, QUICK),
+    )
+    found = calibrate(aligner, pairs, num=18, summaries=summaries)
+    assert found is not None
+    assert found.company is not None
+    folds = [{k for k, name in enumerate(sorted(pairs.names)) if fold_of(name) != fold} for fold in (0, 1)]
+    assert asked == [*folds, set(range(9))]
+    assert len(found.calibration.weights) == len(FEATURES)
+    whole = found.of(aligner)
+    save_aligner(whole.encoder, whole.config, tmp_path / "align.json", company=whole.company)
+    back = load_aligner(tmp_path / "align.json")
+    assert back.company is not None
+    np.testing.assert_allclose(back.company.maps, found.company.maps, rtol=1e-2, atol=1e-2)
+    demo, robot = (kept_steps(videos[0]) for videos in (found.company.demos, found.company.robots))
+    assert back.align(demo, robot).confidence == pytest.approx(whole.align(demo, robot).confidence, abs=0.05)

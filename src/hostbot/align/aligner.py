@@ -96,8 +96,8 @@ class Aligner:
         for name, tensor in sorted(self.encoder.state_dict().items()):
             head = tensor.detach().flatten()[:4096].float().cpu().numpy()
             digest.update(f"{name}{tuple(tensor.shape)}".encode() + head.tobytes())
-        for videos in () if self.company is None else (self.company.demos, self.company.robots):
-            digest.update(np.ascontiguousarray(videos, np.float32).tobytes())
+        for array in () if self.company is None else vars(self.company).values():
+            digest.update(b"" if array is None else np.ascontiguousarray(array, np.float32).tobytes())
         return digest.hexdigest()[:16]
 
     @torch.no_grad()  # sharded modules do not take to inference mode
@@ -139,7 +139,8 @@ def save_aligner(
     if not writes:
         return
     if company is not None:
-        tensors |= {_COMPANY + k: torch.from_numpy(v).half().contiguous() for k, v in vars(company).items()}
+        kept = {k: v for k, v in vars(company).items() if v is not None}
+        tensors |= {_COMPANY + k: torch.from_numpy(v).half().contiguous() for k, v in kept.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = path.with_suffix(".safetensors")
     aside = weights.with_name(f".{weights.name}.{os.getpid()}.tmp")
@@ -217,6 +218,6 @@ def _read_weights(encoder: FrameEncoder, path: Path, size: int) -> Company | Non
             if not extra:
                 return None
             videos = {k.removeprefix(_COMPANY): file.get_tensor(k).float().numpy() for k in extra}
-            return Company(demos=videos["demos"], robots=videos["robots"])
+            return Company(**videos)
     except SafetensorError as error:
         raise BadInput(f"{path} is damaged: {error}; restore it from a copy") from None

@@ -5,6 +5,7 @@ Legend: K steps of a video, d embedding width, f features.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,11 +16,59 @@ from hostbot.align.aligner import Aligner
 from hostbot.align.company import Company, company_of
 from hostbot.align.confidence import Calibration, features, fit
 from hostbot.align.draw import Clip, Pairs
+from hostbot.align.likeness import learn_likeness, summary
 
 _STEP = 2**31 - 1
 """A step no training reaches, so that calibration draws its own pairs."""
 _LEAST = 8
 """Tasks from which on some of them are company to the others."""
+_SUMMED = 900
+"""Pairs that likeness is learned from at most, unless there are more tasks: each is two videos to embed."""
+_FOLDS = 2
+"""Parts of the tasks; likeness in one is learned from the others."""
+
+
+def fold_of(task: str) -> int:
+    """A task's part."""
+    return zlib.crc32(task.encode()) % _FOLDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summaries:
+    """Of demonstrations and executions in pairs, to learn likeness from."""
+
+    tasks: tuple[str, ...]
+    demos: Float32[np.ndarray, "n f"]
+    robots: Float32[np.ndarray, "n f"]
+
+    def learned(self, without: int | None = None) -> Float32[np.ndarray, "2 k f+1"]:
+        """Maps from all pairs, or from those of the other folds."""
+        keep = np.array([fold_of(task) != without for task in self.tasks])
+        numbers = np.unique(self.tasks, return_inverse=True)[1]
+        return learn_likeness(self.demos[keep], self.robots[keep], numbers[keep])
+
+
+def summaries_of(aligner: Aligner, pairs: Pairs, per_task: int | None = None) -> Summaries | None:
+    """Of the first few human-robot pairs of every task; None where too few tasks have any to learn likeness from."""
+    crossed = [task for task in pairs.names if len(pairs.tasks[task]) > 1]
+    if len(crossed) < _LEAST:
+        return None
+    per_task = per_task or max(1, min(4, _SUMMED // len(crossed)))
+    found = []
+    for task in crossed:
+        have = [pairs.tasks[task].get(body, ())[:per_task] for body in ("human", "robot")]
+        for human, robot in zip(*have, strict=False):
+            views = [
+                pairs.caches[body].whole(k).cpu().numpy() for body, k in (("human", human), ("robot", robot))
+            ]
+            names = pairs.caches["human"].views, pairs.caches["robot"].views
+            seen = [
+                aligner.embed({view: frames[:, v] for v, view in enumerate(of)})
+                for frames, of in zip(views, names, strict=True)
+            ]
+            found.append((task, summary(seen[0]), summary(seen[1])))
+    tasks, demos, robots = zip(*found, strict=True)
+    return Summaries(tasks=tasks, demos=np.stack(demos), robots=np.stack(robots))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +85,14 @@ class Calibrated:
         return Aligner(aligner.encoder, config, aligner.device, self.company)
 
 
-def calibrate(aligner: Aligner, pairs: Pairs, num: int = 200) -> Calibrated | None:
+def calibrate(
+    aligner: Aligner, pairs: Pairs, num: int = 200, summaries: Summaries | None = None
+) -> Calibrated | None:
     """From ``num`` drawn pairs, as they are; None where there is one task only, nothing to tell apart.
 
-    The first pair of each task is company; what a pair is compared with is of other tasks than its own.
+    The first pair of each task is company; what a pair is compared with is of other tasks than its own. So is what its
+    likeness is learned from, where ``summaries`` of videos are given to learn that: a task that was learned looks surer
+    than one that was not.
     """
     if len(pairs.names) < 2:
         return None
@@ -59,11 +112,14 @@ def calibrate(aligner: Aligner, pairs: Pairs, num: int = 200) -> Calibrated | No
     first = {task: (of(demo), of(robot)) for task, demo, robot in reversed(drawn)}
     company = company_of(*zip(*first.values(), strict=True)) if len(first) >= _LEAST else None
     tasks = np.array(list(first))
+    maps = None if summaries is None else [summaries.learned(fold) for fold in range(_FOLDS)]
 
     def values_of(
         demo: Float32[np.ndarray, "K d"], robot: Float32[np.ndarray, "J d"], *own: str
     ) -> Float[np.ndarray, " f"]:
         others = None if company is None else company.only(~np.isin(tasks, own))
+        if others is not None and maps is not None:
+            others = replace(others, maps=maps[fold_of(own[0])])
         return features(demo, robot, aligner.align(demo, robot).found, others)
 
     values, same = [], []
@@ -71,6 +127,10 @@ def calibrate(aligner: Aligner, pairs: Pairs, num: int = 200) -> Calibrated | No
         values += [values_of(of(demo), of(robot), task), values_of(of(demo, True), of(robot), task)]
         same += [True, False]
         if other := [(name, later) for name, _, later in drawn[k + 1 :] if name != task]:
-            values.append(values_of(of(demo), of(other[0][1]), task, other[0][0]))
+            same_fold = [one for one in other if fold_of(one[0]) == fold_of(task)]
+            name, later = (same_fold if summaries and same_fold else other)[0]
+            values.append(values_of(of(demo), of(later), task, name))
             same.append(False)
+    if company is not None and summaries is not None:
+        company = replace(company, maps=summaries.learned())
     return Calibrated(calibration=fit(np.stack(values), np.array(same)), company=company)

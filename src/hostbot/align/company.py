@@ -9,7 +9,7 @@ Legend: n videos, k steps kept of each, T demo steps, N robot steps, d embedding
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32
@@ -28,6 +28,8 @@ class Company:
 
     demos: Float32[np.ndarray, "n k d"]
     robots: Float32[np.ndarray, "n k d"]
+    maps: Float32[np.ndarray, "2 w f+1"] | None = None
+    """What tells whole videos of one task from those of others, where it was learned."""
 
     def __post_init__(self) -> None:
         shapes = self.demos.shape, self.robots.shape
@@ -36,7 +38,7 @@ class Company:
 
     def only(self, keep: Bool[np.ndarray, " n"]) -> Company:
         """A part of it."""
-        return Company(demos=self.demos[keep], robots=self.robots[keep])
+        return replace(self, demos=self.demos[keep], robots=self.robots[keep])
 
 
 def kept_steps(points: Float32[np.ndarray, "T d"]) -> Float32[np.ndarray, "k d"]:

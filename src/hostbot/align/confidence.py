@@ -16,10 +16,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from hostbot.align.company import Company, margin
+from hostbot.align.likeness import likeness
 from hostbot.types import BadInput, Correspondence
 
-FEATURES = ("closeness", "path cost", "sharpness", "margin")
-"""The last where the weights have company."""
+FEATURES = ("closeness", "path cost", "sharpness", "margin", "likeness")
+"""Margin where the weights have company, likeness where it has learned maps."""
 
 
 def features(
@@ -28,12 +29,15 @@ def features(
     found: Correspondence,
     company: Company | None = None,
 ) -> Float[np.ndarray, " f"]:
-    """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence, margin over company."""
+    """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence, margin, likeness."""
     there = (robot * demo[found.robot_to_demo]).sum(1).mean()
     back = (demo * robot[found.demo_to_robot]).sum(1).mean()
     sharpness = 0.5 * (found.robot_confidence.mean() + found.demo_confidence.mean())
     values = [0.5 * (there + back), found.cost, sharpness]
-    return np.array(values if company is None else [*values, margin(demo, robot, company)])
+    if company is not None:
+        values.append(margin(demo, robot, company))
+        values += [] if company.maps is None else [likeness(demo, robot, company.maps)]
+    return np.array(values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,14 +166,14 @@ class Train:
 
     def _export(self, trainer: Trainer) -> None:
         from hostbot.align.aligner import Aligner, AlignerConfig, save_aligner
-        from hostbot.align.calibrate import calibrate
+        from hostbot.align.calibrate import calibrate, summaries_of
 
         config = AlignerConfig(
             encoder=trainer.encoder.config,  # type: ignore[arg-type]
             match=trainer.config.loss.match,
         )
         aligner = Aligner(trainer.encoder, config, trainer.world.device)
-        calibrated = calibrate(aligner, trainer.pairs)
+        calibrated = calibrate(aligner, trainer.pairs, summaries=summaries_of(aligner, trainer.pairs))
         aligner = aligner if calibrated is None else calibrated.of(aligner)
         path, notes = self.out / "align.json", {"steps": trainer.step}
         save_aligner(
