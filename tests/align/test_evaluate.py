@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from hostbot.align.company import STEPS, Company, kept_steps, margin
-from hostbot.align.confidence import auroc, confidence, features, fit
+from hostbot.align.confidence import Curve, auroc, confidence, features, fit, fit_both
 from hostbot.align.evaluate import (
     PairScores,
     Truth,
@@ -112,6 +112,27 @@ def test_a_calibration_tells_what_its_features_tell():
     assert confidence(np.array([0.7, 9.0, 0.1]), None) == pytest.approx(0.7)
     with pytest.raises(BadInput, match="one task and of different tasks"):
         fit(values, np.ones(400, bool))
+
+
+def test_tasks_and_directions_have_a_curve_each():
+    """Backwards videos of the right task and forward ones of a wrong task are unlikely, each by its own feature."""
+    rng = np.random.default_rng(0)
+
+    def pairs(task, direction):
+        return rng.normal([task, direction], 0.4, (300, 2))
+
+    same, others, backwards = pairs(1, 1), pairs(-1, 1), pairs(1, -1)
+    found = fit_both(same, others, backwards)
+    right, wrong, reverse = (found.probability(values) for values in (same, others, backwards))
+    assert auroc(right.tolist(), wrong.tolist()) > 0.99
+    assert auroc(right.tolist(), reverse.tolist()) > 0.99
+    assert abs(found.weights[0]) > 5 * abs(found.weights[1])
+    assert found.direction is not None
+    assert abs(found.direction.weights[1]) > 5 * abs(found.direction.weights[0])
+    one = pairs(1, 1)[:1]
+    assert found.probability(one) == pytest.approx(
+        Curve(weights=found.weights, bias=found.bias).probability(one) * found.direction.probability(one)
+    )
 
 
 def test_features_are_means_over_both_maps():

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32
 
 from hostbot.align.aligner import Aligner
 from hostbot.align.company import Company, company_of
-from hostbot.align.confidence import Calibration, features, fit
+from hostbot.align.confidence import Calibration, features, fit_both
 from hostbot.align.draw import Clip, Pairs
 from hostbot.align.likeness import learn_likeness, summary
 
@@ -122,15 +122,15 @@ def calibrate(
             others = replace(others, maps=maps[fold_of(own[0])])
         return features(demo, robot, aligner.align(demo, robot).found, others)
 
-    values, same = [], []
+    same, backwards, others = [], [], []
     for k, (task, demo, robot) in enumerate(drawn):
-        values += [values_of(of(demo), of(robot), task), values_of(of(demo, True), of(robot), task)]
-        same += [True, False]
+        same.append(values_of(of(demo), of(robot), task))
+        backwards.append(values_of(of(demo, True), of(robot), task))
         if other := [(name, later) for name, _, later in drawn[k + 1 :] if name != task]:
             same_fold = [one for one in other if fold_of(one[0]) == fold_of(task)]
             name, later = (same_fold if summaries and same_fold else other)[0]
-            values.append(values_of(of(demo), of(later), task, name))
-            same.append(False)
+            others.append(values_of(of(demo), of(later), task, name))
     if company is not None and summaries is not None:
         company = replace(company, maps=summaries.learned())
-    return Calibrated(calibration=fit(np.stack(values), np.array(same)), company=company)
+    found = fit_both(*(np.stack(values) for values in (same, others, backwards)))
+    return Calibrated(calibration=found, company=company)

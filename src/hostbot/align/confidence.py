@@ -41,20 +41,36 @@ def features(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """A logistic curve over the features, fitted on pairs known to be of one task or not."""
+class Curve:
+    """A logistic curve over the features, fitted on pairs known to be of one kind or another."""
 
     weights: tuple[float, ...]
     bias: float
 
     def probability(self, values: Float[np.ndarray, "*n f"]) -> Float[np.ndarray, "*n"]:
-        """That a pair shows one task."""
+        """Of the first kind."""
+        return 1 / (1 + np.exp(-np.clip(values @ np.array(self.weights) + self.bias, -60, 60)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration(Curve):
+    """Whether a pair shows one task rather than two; where that was fitted apart, also in which direction.
+
+    What tells tasks apart (likeness knows no order) says nothing of directions, so one curve for both would be worse at
+    either. Without ``direction`` the curve was fitted against wrong tasks and videos played backwards together.
+    """
+
+    direction: Curve | None = None
+
+    def probability(self, values: Float[np.ndarray, "*n f"]) -> Float[np.ndarray, "*n"]:
+        """That a pair shows one task, in the same direction."""
         if values.shape[-1] != len(self.weights):
             raise BadInput(
                 f"a calibration of {len(self.weights)} features was given {values.shape[-1]}; company and "
                 "calibration belong together, make both with `hostbot align train`"
             )
-        return 1 / (1 + np.exp(-np.clip(values @ np.array(self.weights) + self.bias, -60, 60)))
+        found = super().probability(values)
+        return found if self.direction is None else found * self.direction.probability(values)
 
 
 def confidence(values: Float[np.ndarray, " f"], calibration: Calibration | None) -> float:
@@ -64,7 +80,20 @@ def confidence(values: Float[np.ndarray, " f"], calibration: Calibration | None)
     return float(calibration.probability(values))
 
 
-def fit(values: Float[np.ndarray, "n f"], same: Bool[np.ndarray, " n"], ridge: float = 1e-2) -> Calibration:
+def fit_both(
+    same: Float[np.ndarray, "n f"], others: Float[np.ndarray, "m f"], backwards: Float[np.ndarray, "k f"]
+) -> Calibration:
+    """From pairs of one task, of two, and of one of which one video is played backwards."""
+
+    def curve(against: Float[np.ndarray, "m f"]) -> Curve:
+        kinds = np.arange(len(same) + len(against)) < len(same)
+        return fit(np.concatenate([same, against]), kinds)
+
+    task = curve(others)
+    return Calibration(weights=task.weights, bias=task.bias, direction=curve(backwards))
+
+
+def fit(values: Float[np.ndarray, "n f"], same: Bool[np.ndarray, " n"], ridge: float = 1e-2) -> Curve:
     """Logistic regression by Newton's steps on standardised features; both kinds must be there."""
     if same.all() or not same.any():
         raise BadInput("a calibration needs pairs of one task and of different tasks")
@@ -79,7 +108,7 @@ def fit(values: Float[np.ndarray, "n f"], same: Bool[np.ndarray, " n"], ridge: f
         hessian = (x * (p * (1 - p))[:, None]).T @ x / len(x) + penalty + 1e-9 * np.eye(num + 1)
         w = w - np.linalg.solve(hessian, gradient)
     scaled = w[:-1] / std
-    return Calibration(weights=tuple(map(float, scaled)), bias=float(w[-1] - (scaled * mean).sum()))
+    return Curve(weights=tuple(map(float, scaled)), bias=float(w[-1] - (scaled * mean).sum()))
 
 
 def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
