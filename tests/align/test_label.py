@@ -312,3 +312,16 @@ def test_likeness_is_calibrated_on_tasks_it_was_not_learned_from_and_the_weights
     np.testing.assert_allclose(back.company.maps, found.company.maps, rtol=1e-2, atol=1e-2)
     demo, robot = (kept_steps(videos[0]) for videos in (found.company.demos, found.company.robots))
     assert back.align(demo, robot).confidence == pytest.approx(whole.align(demo, robot).confidence, abs=0.05)
+
+
+def test_likeness_needs_tasks_with_both_bodies_in_both_folds(aligner, tmp_path):
+    """Else a long run would end in an error instead of weights."""
+    pairs = make_pairs(tmp_path, num_tasks=9)
+    told = []
+    assert summaries_of(aligner, pairs, per_task=1, tick=lambda *now: told.append(now)) is not None
+    assert told == [(1, 9)] * 9
+    nobody = {task: {**bodies, "human": []} for task, bodies in pairs.tasks.items()}
+    assert summaries_of(aligner, Pairs(pairs.caches, nobody, pairs.config, 0)) is None
+    names = [name for name in (f"task {k}" for k in range(40)) if fold_of(name) == 0][:8]
+    one_fold = {name: next(iter(pairs.tasks.values())) for name in names}
+    assert summaries_of(aligner, Pairs(pairs.caches, one_fold, pairs.config, 0)) is None

@@ -6,6 +6,7 @@ Legend: K steps of a video, d embedding width, f features.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -48,10 +49,19 @@ class Summaries:
         return learn_likeness(self.demos[keep], self.robots[keep], numbers[keep])
 
 
-def summaries_of(aligner: Aligner, pairs: Pairs, per_task: int | None = None) -> Summaries | None:
-    """Of the first few human-robot pairs of every task; None where too few tasks have any to learn likeness from."""
-    crossed = [task for task in pairs.names if len(pairs.tasks[task]) > 1]
-    if len(crossed) < _LEAST:
+def summaries_of(
+    aligner: Aligner,
+    pairs: Pairs,
+    per_task: int | None = None,
+    tick: Callable[[int, int], None] = lambda steps, total: None,
+) -> Summaries | None:
+    """Of the first few human-robot pairs of every task; None where too few tasks have any to learn likeness from.
+
+    Each fold must leave tasks to tell apart to the others; ``tick`` is told of every task, and of how many there are.
+    """
+    crossed = [task for task in pairs.names if all(map(pairs.tasks[task].get, ("human", "robot")))]
+    fewest = min(sum(fold_of(task) == fold for task in crossed) for fold in range(_FOLDS))
+    if len(crossed) < _LEAST or fewest < 2:
         return None
     per_task = per_task or max(1, min(4, _SUMMED // len(crossed)))
     found = []
@@ -67,6 +77,7 @@ def summaries_of(aligner: Aligner, pairs: Pairs, per_task: int | None = None) ->
                 for frames, of in zip(views, names, strict=True)
             ]
             found.append((task, summary(seen[0]), summary(seen[1])))
+        tick(1, len(crossed))
     tasks, demos, robots = zip(*found, strict=True)
     return Summaries(tasks=tasks, demos=np.stack(demos), robots=np.stack(robots))
 

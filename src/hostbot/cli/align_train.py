@@ -173,7 +173,9 @@ class Train:
             match=trainer.config.loss.match,
         )
         aligner = Aligner(trainer.encoder, config, trainer.world.device)
-        calibrated = calibrate(aligner, trainer.pairs, summaries=summaries_of(aligner, trainer.pairs))
+        with _told(trainer.world, "calibrating", len(trainer.pairs.names)) as tick:
+            summaries = summaries_of(aligner, trainer.pairs, tick=tick)
+            calibrated = calibrate(aligner, trainer.pairs, summaries=summaries)
         aligner = aligner if calibrated is None else calibrated.of(aligner)
         path, notes = self.out / "align.json", {"steps": trainer.step}
         save_aligner(
