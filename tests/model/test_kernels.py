@@ -3,6 +3,7 @@
 On a machine without a card: ``TRITON_INTERPRET=1 pytest -m gpu tests/model/test_kernels.py`` (needs Triton).
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,12 +12,15 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="kernels need Triton")
 
+from hostbot import flow
 from hostbot.model.fused import sight_of_context
 from hostbot.model.kernels import launch
 from hostbot.model.kernels.attention import Cut, Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
 from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_norm
 from hostbot.model.kernels.product import gelu_product, shares_of_product, tiled
+from hostbot.model.kernels.step import euler_step
+from hostbot.model.kernels.told import MOST_KEYS, fold, weights_of
 from hostbot.model.kernels.ways import Tiling
 from hostbot.model.layers import Linear
 from hostbot.model.rope import line_rope, rotate
@@ -206,3 +210,37 @@ def test_a_narrow_float32_layer():
     x = normal(2, 5, 20, dtype=torch.float32)
     expected = x.double() @ layer.weight.double().T + layer.bias.double()
     assert error(layer.in_float32(x), expected) < 1e-6
+
+
+@pytest.mark.parametrize("rows", [8, 21, 40])
+@pytest.mark.parametrize(("told", "length"), [(14, 64), (14, 15), (62, 80), (40, 40)])
+def test_folded_values_add_what_attention_and_its_product_would(told, length, rows):
+    """Values multiplied with their output weights beforehand; the state's on its own, as it changes with every cycle."""
+    heads, width, outputs, blind = 3, 32, 48, 5
+    sight = replace(sight_of_context(told, length), num_first=blind)
+    k, v = (normal(1, sight.far + 3, heads, width, seed=i) for i in range(2))
+    q, weight = normal(rows, heads * width, seed=3), normal(outputs, heads * width, seed=4) / 10
+    folded = torch.zeros(outputs, heads * MOST_KEYS, device=DEVICE, dtype=HALF)
+    fold(weight, v[:, : sight.near], folded, 0)
+    fold(weight, v[:, sight.near : sight.far], folded, sight.near)
+    weights = weights_of(q, k, sight)
+    exact = [y.double() for y in (q, k, v, weight)]
+    scores = torch.einsum("mhd,nhd->mhn", exact[0].unflatten(1, (heads, width)), exact[1][0]) / width**0.5
+    n = torch.arange(k.shape[1], device=DEVICE)
+    scores += torch.where(n == sight.alike, math.log(sight.times), 0.0)
+    limit = torch.where(torch.arange(rows, device=DEVICE) < blind, sight.near, sight.far)
+    scores = scores.masked_fill(n >= limit[:, None, None], -torch.inf)
+    attended = torch.einsum("mhn,nhd->mhd", scores.softmax(-1), exact[2][0]).flatten(1)
+    padded = F.pad(scores.softmax(-1), (0, MOST_KEYS))[..., :MOST_KEYS].flatten(1)
+    assert error(weights, padded) < 5e-3
+    assert error(weights.double() @ folded.double().T, attended @ exact[3].T) < 8e-3
+
+
+def test_an_euler_step_from_shares():
+    state, shares, bias = (
+        normal(1, 21, 12, dtype=torch.float32),
+        normal(3, 21, 12, dtype=torch.float32),
+        normal(12),
+    )
+    expected = flow.euler(state.double(), shares.double().sum(0) + bias.double(), 0.7, 0.4)
+    assert error(euler_step(state, shares, bias, 0.7, 0.4), expected) < 1e-6

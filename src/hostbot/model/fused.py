@@ -5,7 +5,8 @@ width, w expert width, i = h d.
 
 Thirteen kernels a layer, and one or two that combine an attention's shares: six products, two attentions, three norms
 that first add a product to the tokens, and two that put queries, keys and values in their places. Between products
-numbers stay float32, so that fewer are rounded than in plain torch.
+numbers stay float32, so that fewer are rounded than in plain torch. The values of a short instruction may be folded
+into their output weights (``kernels.told``).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from hostbot.model.experts import Block, Expert, Modulation
+from hostbot.model.experts import Block, Expert, Modulation, VideoExpert
 from hostbot.model.kernels.attention import Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
 from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_norm
 from hostbot.model.kernels.product import gelu_product, shares_of_product
+from hostbot.model.kernels.step import euler_step
+from hostbot.model.kernels.told import MOST_KEYS, fold, weights_of
 from hostbot.model.mot import StageStream
 
 Cache = tuple[Float[Tensor, "B T h d"], Float[Tensor, "B T h d"]]
@@ -35,8 +38,10 @@ def fused_pass(
     values: Float[Tensor, "N B T h d"],
     context: Float[Tensor, "N 2 B L h d"],
     num_told: int,
-) -> Float32[Tensor, "B S2 w"]:
-    """All layers of one pass; ``x`` is used up."""
+    folded: Float[Tensor, "N w F"] | None = None,
+    head: Modulated | None = None,
+) -> Float[Tensor, "B S2 w"]:
+    """All layers of one pass; ``x`` is used up. With ``head`` the tokens come back normed for what reads them."""
     batch, last = len(x), len(expert.blocks) - 1
     rows, addend, fixed = x.flatten(0, 1), None, stream.start
     told = sight_of_context(num_told, context.shape[3] - 1)
@@ -50,19 +55,61 @@ def fused_pass(
             stream, mod = _narrowed(stream), mod[:, -1:]
         sight = replace(sight_of(stream), fixed=fixed)
         attended = attention_of(q, *cache, gates, sight)
-        addend = _finish(block, rows, attended, stream, mod, context[index], told)
-    add_and_norm(rows, addend, None, *_runs(stream), expert.config.eps, q.dtype)
-    return rows.unflatten(0, (batch, -1))
+        fold_of = None if folded is None else folded[index]
+        addend = _finish(block, rows, attended, stream, mod, context[index], told, fold_of)
+    normed = add_and_norm(rows, addend, head, *_runs(stream), expert.config.eps, q.dtype)
+    return (rows if head is None else normed).unflatten(0, (batch, -1))
 
 
-def cache_context(block: Block, embedded: Float[Tensor, "B L w"], keys: Float[Tensor, "2 B L h d"]) -> None:
-    """Put the cross-attention keys and values of embedded context tokens into ``keys``."""
+def velocity_head(expert: VideoExpert, embedding: Float32[Tensor, "1 1 w"]) -> Modulated:
+    """How the last tokens are normed before they become a velocity."""
+    level = embedding[0]
+    return Modulated(
+        shift=Row(own=expert.table[0, 0], level=level), scale=Row(own=expert.table[0, 1], level=level)
+    )
+
+
+def step_along(
+    expert: VideoExpert,
+    state: Float32[Tensor, "1 S c"],
+    normed: Float[Tensor, "1 S w"],
+    sigma: float,
+    sigma_next: float,
+) -> Float32[Tensor, "1 S c"]:
+    """One denoising step along the velocity of tokens that ``velocity_head`` has normed."""
+    shares = shares_of_product(normed[0], expert.patch_out.weight)
+    return euler_step(state, shares, expert.patch_out.bias, sigma, sigma_next)
+
+
+def empty_folds(expert: Expert, device: torch.device) -> Float[Tensor, "N w F"]:
+    """Room for what ``cache_context`` folds of a whole expert."""
+    config, dtype = expert.config, expert.layer(0).cross_out.weight.dtype
+    sizes = config.num_layers, config.dim, config.num_heads * MOST_KEYS
+    return torch.zeros(*sizes, device=device, dtype=dtype)
+
+
+def can_fold(num_told: int, text_length: int) -> bool:
+    """Whether an instruction of so many tokens has few enough keys to be folded."""
+    return sight_of_context(num_told, text_length).far <= MOST_KEYS
+
+
+def cache_context(
+    block: Block,
+    embedded: Float[Tensor, "B L w"],
+    keys: Float[Tensor, "2 B T h d"],
+    first: int,
+    folded: Float[Tensor, "w F"] | None = None,
+) -> None:
+    """Put the cross-attention keys and values of embedded context tokens into ``keys``, and fold the values."""
+    places = slice(first, first + embedded.shape[1])
     shares = shares_of_product(embedded.flatten(0, 1), block.cross_kv.weight)
     norm = block.cross_norm_k.weight
-    cache = (keys[0], keys[1])
+    cache = (keys[0][:, places], keys[1][:, places])
     place_heads(
         shares, block.cross_kv.bias, None, norm, None, cache, block.heads, embedded.shape[1], block.eps
     )
+    if folded is not None:
+        fold(block.cross_out.weight, cache[1], folded, first)
 
 
 def sight_of(stream: StageStream) -> Sight:
@@ -128,6 +175,7 @@ def _finish(
     mod: Modulation,
     context: Float[Tensor, "2 B L h d"],
     told: Sight,
+    folded: Float[Tensor, "w F"] | None,
 ) -> Addend:
     """Everything after a layer's joint attention; what its last product adds is left to the next layer's norm."""
     runs, dtype = _runs(stream), attended.dtype
@@ -138,7 +186,11 @@ def _finish(
     q, _ = place_heads(shares, block.cross_q.bias, norm_q, None, None, None, block.heads, runs[0], block.eps)
     assert q is not None
     sight = replace(told, num_first=stream.num_blind)
-    cross = _addend(attention_of(q, context[0], context[1], None, sight), block.cross_out, None)
+    if folded is None:
+        cross = _addend(attention_of(q, context[0], context[1], None, sight), block.cross_out, None)
+    else:
+        weights = weights_of(q, context[0], sight)
+        cross = Addend(shares=shares_of_product(weights, folded), bias=block.cross_out.bias, gate=None)
     norm = Modulated(shift=_row(block, mod, 3), scale=_row(block, mod, 4))
     normed = add_and_norm(rows, cross, norm, *runs, block.eps, dtype)
     hidden = gelu_product(normed, block.ffn_in.weight, block.ffn_in.bias)

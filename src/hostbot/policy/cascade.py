@@ -67,8 +67,8 @@ class Cascade:
         buffers.text.copy_(text)
         buffers.num_told = self.passes.num_told(text)
         num = buffers.num_text_keys
-        for expert, keys in ((model.video, buffers.video_context), (model.action, buffers.action_context)):
-            self.passes.cache_context(expert, expert.text(buffers.text[:, :num]), keys[:, :, :, :num])
+        for expert in (model.video, model.action):
+            self.passes.cache_context(expert, expert.text(buffers.text[:, :num]), 0)
         self._instructed, self._num_demo = True, -1
 
     @torch.inference_mode()

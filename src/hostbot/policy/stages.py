@@ -83,10 +83,10 @@ class Stages:
         return run
 
     def _cache_state(self) -> None:
-        model, buffers, place = self.model, self.buffers, self.buffers.num_text_keys
-        state = model.proprio.in_float32(buffers.proprio)[:, None].to(model.video.dtype)
-        for expert, keys in ((model.video, buffers.video_context), (model.action, buffers.action_context)):
-            self.passes.cache_context(expert, expert.text(state), keys[:, :, :, place : place + 1])
+        model, place = self.model, self.buffers.num_text_keys
+        state = model.proprio.in_float32(self.buffers.proprio)[:, None].to(model.video.dtype)
+        for expert in (model.video, model.action):
+            self.passes.cache_context(expert, expert.text(state), place)
 
     def _localise(self, start: int) -> Run:
         """The other localisation steps, and what the samples say together."""
@@ -126,14 +126,12 @@ class Stages:
         def run() -> None:
             state = buffers.noise_o
             for i in range(self.config.steps_o):
-                x = model.video.embed(state)
+                x, stream, mod = model.video.embed(state), alone, levels.o[i]
                 if i == 0:
-                    x = torch.cat([self.codec.encode(buffers.p[:, None]), x], dim=1)
-                    x = passes.video(x, both, levels.first_o)
-                else:
-                    x = passes.video(x, alone, levels.o[i])
-                velocity = model.video.velocity(x, levels.embedding_o[i])
-                state = flow.euler(state, velocity, sigmas[i], sigmas[i + 1])
+                    x, stream = torch.cat([self.codec.encode(buffers.p[:, None]), x], dim=1), both
+                    mod = levels.first_o
+                step = sigmas[i], sigmas[i + 1]
+                state = passes.denoise(state, x, stream, mod, levels.embedding_o[i], step)
             buffers.o.copy_(state)
 
         return run

@@ -179,6 +179,7 @@ product(const __grid_constant__ Map weight, const __grid_constant__ Map x, const
             load_weights(ring + slot * W_BYTES, weight, full, (start + i) * STEP, first_output, policy);
     };
 
+    if (warp == WARPS + 1 && lane == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");
     if (warp == WARPS && lane == 0) {
         for (u32 i = 0; i < W_STAGES; ++i) {
             barrier_init(shared_address(&barriers.w_full[i]), 1);
