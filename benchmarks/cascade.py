@@ -5,8 +5,9 @@
 
 Stages: demo_observation (the window and the observation in one pass, the first localisation step with them; or
 demo and observation apart, where the window was cached ahead), p, o (clean p rides in its first step), clean_o, a;
-the VAE apart. ``cycle_ms`` is a whole cycle with its window. Weights are random: speed does not depend on their
-values. Results are written after each part, the most important first.
+the VAE apart. ``cycle_ms`` is a whole cycle with its window, ``cycle_ms_window_watched_ahead`` one whose window was
+watched while the robot moved, as a server does it (``Policy.prepare``). Weights are random: speed does not depend on
+their values. Results are written after each part, the most important first.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def time_cycles(
         for name, ms in took.items():
             stages.setdefault(name, []).append(ms)
     whole, ahead = [], []
-    for number in range(cycles):
+    for _ in range(cycles):
         noise = cascade.draw(g)
 
         def act(noise: Any = noise) -> None:
@@ -122,8 +123,8 @@ def time_cycles(
             act()
 
         whole.append(measure.wall_ms(cycle, cascade.device))
-        if number % 20 == 0:
-            ahead.append(measure.wall_ms(act, cascade.device))
+        cascade.watch(context.demo)
+        ahead.append(measure.wall_ms(act, cascade.device))
     return stages, whole, ahead
 
 

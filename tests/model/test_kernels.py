@@ -215,7 +215,7 @@ def test_a_narrow_float32_layer():
 @pytest.mark.parametrize("rows", [8, 21, 40])
 @pytest.mark.parametrize(("told", "length"), [(14, 64), (14, 15), (62, 80), (40, 40)])
 def test_folded_values_add_what_attention_and_its_product_would(told, length, rows):
-    """Values multiplied with their output weights beforehand; the state's on its own, as it changes with every cycle."""
+    """Values multiplied with their output weights beforehand; the state's on its own, since it changes."""
     heads, width, outputs, blind = 3, 32, 48, 5
     sight = replace(sight_of_context(told, length), num_first=blind)
     k, v = (normal(1, sight.far + 3, heads, width, seed=i) for i in range(2))

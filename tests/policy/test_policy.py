@@ -210,6 +210,27 @@ def test_robots_share_a_policy_without_crosstalk(policy):
             assert session.window == together[i].window
 
 
+def test_a_window_watched_ahead_changes_when_not_what(policy):
+    """Prepared for the right robots, for others, or not at all: the same decisions; only the watching is spared."""
+    skills, strange = [policy.acquire(video(90, i)) for i in range(2)], policy.acquire(video(60, 7))
+    plain, ahead, others = (
+        [policy.start(skill, i) for i, skill in enumerate(chosen)]
+        for chosen in (skills, skills, [strange] * 2)
+    )
+    for cycle in range(3):
+        seen = [observation(10 * cycle + i) for i in range(2)]
+        policy.step_batch(others, seen)
+        expected = policy.step_batch(plain, seen)
+        policy.step_batch(others, seen)
+        policy.prepare(others if cycle == 1 else ahead)
+        got = policy.step_batch(ahead, seen)
+        assert all(same(a, b) for a, b in zip(expected, got, strict=True))
+        assert expected[0].timing_ms["demo"] > 0
+        assert (got[0].timing_ms["demo"] == 0) == (cycle != 1)
+    policy.prepare([policy.start(policy.acquire(None, "Words.")), ahead[0]])  # not one pass: left alone
+    policy.prepare([])
+
+
 def test_threads_that_share_a_policy_take_turns(policy):
     """The VAE and the cascade keep a cycle's numbers in the module: without turns they mix them up, or fail."""
     skill = policy.acquire(video(), "stack the bowls")

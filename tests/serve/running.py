@@ -34,7 +34,7 @@ class EchoPolicy:
 
     def __init__(self, seconds=0.0):
         self.seconds, self.batches, self.threads, self.acquired = seconds, [], set(), []
-        self.spoil = None
+        self.spoil, self.prepared, self.unprepared = None, [], None
 
     def acquire(self, video, instruction=""):
         self.threads.add(threading.get_ident())
@@ -59,6 +59,12 @@ class EchoPolicy:
         self.batches.append(len(sessions))
         time.sleep(self.seconds)
         return [self._chunk(s, o) for s, o in zip(sessions, observations, strict=True)]
+
+    def prepare(self, sessions):
+        self.threads.add(threading.get_ident())
+        self.prepared.append([s.num_cycles for s in sessions])
+        if self.unprepared is not None:
+            raise self.unprepared
 
     def _chunk(self, session, seen):
         session.num_cycles += 1

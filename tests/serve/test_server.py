@@ -122,6 +122,21 @@ def test_robots_do_not_hear_each_other_and_think_together():
     assert max(policy.batches) <= 8
 
 
+def test_the_next_step_is_prepared_while_the_robot_moves():
+    policy = EchoPolicy()
+    with running(policy) as server, client(server) as robot:
+        for cycle in range(3):
+            robot.infer(observation(cycle))
+            until = time.monotonic() + 5
+            while len(policy.prepared) <= cycle and time.monotonic() < until:
+                time.sleep(0.01)
+        assert policy.prepared == [[1], [2], [3]], "after the answer, once for each"
+        assert len(policy.threads) == 1, "everything is thought in one thread"
+        policy.unprepared = ZeroDivisionError("no preparing")
+        assert robot.infer(observation(1))["actions"][2, 1] == 4
+        assert robot.infer(observation(1))["actions"][2, 1] == 5
+
+
 def test_one_robots_mistake_is_not_anothers():
     policy = EchoPolicy(seconds=0.02)
     with running(policy, gather_ms=50) as server, client(server) as bad, client(server) as good:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,16 +21,24 @@ from hostbot.policy.contract import CascadeConfig, CascadeOutput, Noise
 from hostbot.policy.skill import Skill
 from hostbot.types import BadInput
 
+P = TypeVar("P", bound="Place")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """What one robot brings to a pass."""
+class Place:
+    """Where in which demonstration a robot is."""
 
     skill: Skill
     first: int
     """Latent frame at which its window starts."""
     views: tuple[int, ...]
     """Views of its demonstration; empty without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Place):
+    """What one robot brings to a pass."""
+
     observation: Float32[Tensor, "C 1 H W"]
     proprio: Float32[Tensor, " a"]
     generator: torch.Generator
@@ -57,6 +66,11 @@ class Rigs:
                 out |= dict(zip(part, results, strict=True))
         return [out[i] for i in range(len(rows))]
 
+    def prepare(self, places: Sequence[Place]) -> float:
+        """Watch what the next cycle of these robots needs, if one pass will serve them; milliseconds of watching."""
+        one_pass = 0 < len(places) <= self._sizes[-1] and len({place.views for place in places}) == 1
+        return self._rig(len(places)).prepare(places) if one_pass else 0.0
+
     def _rig(self, count: int) -> _Rig:
         size = next(size for size in self._sizes if size >= count)
         if size not in self._rigs:
@@ -74,8 +88,8 @@ class _Rig:
 
     def act(self, rows: Sequence[Row]) -> list[CascadeOutput]:
         count, size = len(rows), self.cascade.batch
-        filled = [*rows, *[rows[0]] * (size - count)]
-        watch_ms = self._prepare(filled)
+        filled = self._filled(rows)
+        watch_ms = self.prepare(rows)
         noise = [self._draw(row.generator) for row in rows]
         noise += noise[:1] * (size - count)
         out = self.cascade.act(
@@ -106,8 +120,12 @@ class _Rig:
             for i in range(count)
         ]
 
-    def _prepare(self, rows: Sequence[Row]) -> float:
+    def _filled(self, rows: Sequence[P]) -> list[P]:
+        return [*rows, *[rows[0]] * (self.cascade.batch - len(rows))]
+
+    def prepare(self, places: Sequence[Place]) -> float:
         """Instruct and watch where something changed; milliseconds of watching."""
+        rows = self._filled(places)
         skills = [row.skill for row in rows]
         if len(self._told) != len(skills) or any(a is not b for a, b in zip(self._told, skills, strict=True)):
             self.cascade.instruct(torch.from_numpy(np.stack([skill.text for skill in skills])))
@@ -120,7 +138,7 @@ class _Rig:
         self._shown = shown
         return spent
 
-    def _slice(self, row: Row) -> Float32[Tensor, "C F H W"]:
+    def _slice(self, row: Place) -> Float32[Tensor, "C F H W"]:
         """A window of a demonstration on the whole grid of views; those it has not are zero and never looked at."""
         grid, latents = self.cascade.model.config.grid, row.skill.latents
         assert latents is not None

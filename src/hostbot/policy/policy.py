@@ -25,7 +25,7 @@ from hostbot.model.host import HostModel
 from hostbot.model.text import TextEncoder
 from hostbot.model.vae import LatentCodec, load_vae
 from hostbot.policy.acquire import Acquirer, Video
-from hostbot.policy.batch import Rigs, Row
+from hostbot.policy.batch import Place, Rigs, Row
 from hostbot.policy.bundle import PolicySpec, find_text_encoder, read_bundle, scaling, weights_hash
 from hostbot.policy.contract import CascadeConfig, CascadeOutput
 from hostbot.policy.session import Decision, Session, begin
@@ -157,6 +157,15 @@ class Policy:
         with self._alone:
             return self._cycle(sessions, observations, frames)
 
+    def prepare(self, sessions: Sequence[Session]) -> None:
+        """Watch the windows that the next cycle of these robots looks at, while they still move.
+
+        Where the next window lies is known as soon as a cycle is over (eq:window_advance). Nothing that is decided
+        depends on whether or for whom this was called, only how soon.
+        """
+        with self._alone:
+            self._rigs.prepare([self._stands(session) for session in sessions])
+
     def _cycle(
         self, sessions: Sequence[Session], observations: Sequence[Observation], frames: bool
     ) -> list[Decision]:
@@ -206,17 +215,21 @@ class Policy:
                 f"a state is {self.embodiment.dim} finite numbers, got shape {state.shape}: "
                 f"{int((~np.isfinite(state)).sum())} of them are not finite"
             )
-        first = 0 if session.window is None else session.window.start // self.grid.unit
-        views = tuple(self.embodiment.views.index(name) for name in session.skill.views)
+        stands = self._stands(session)
         return Row(
-            skill=session.skill,
-            first=first,
-            views=views,
+            skill=stands.skill,
+            first=stands.first,
+            views=stands.views,
             observation=latent,
             proprio=torch.from_numpy(self.scaling.state.normalize(state)),
             generator=session.generator,
             expected=self._expected(session, observation),
         )
+
+    def _stands(self, session: Session) -> Place:
+        first = 0 if session.window is None else session.window.start // self.grid.unit
+        views = tuple(self.embodiment.views.index(name) for name in session.skill.views)
+        return Place(skill=session.skill, first=first, views=views)
 
     def _expected(self, session: Session, observation: Observation) -> tuple[float, float]:
         """Where in the window a robot can be: a chunk's step is a frame of the demonstration."""

@@ -37,6 +37,9 @@ class Policy(Protocol):
     ) -> Sequence[ActionChunk]:
         """One chunk a session, in order."""
 
+    def prepare(self, sessions: Sequence[Any]) -> None:
+        """What the next step of these sessions can be spared; called when nobody waits, and changes no answer."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:

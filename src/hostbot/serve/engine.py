@@ -63,6 +63,8 @@ class Engine:
         self.num_robots = 0
         """Robots at work: a pass that has all of them waits for nobody."""
         self.num_passes = self.num_steps = 0
+        self._served: list[Any] = []
+        """Sessions of the last pass, whose robots now move."""
         self._steps: collections.deque[_Step] = collections.deque()
         self._calls: collections.deque[_Call] = collections.deque()
         self._news, self._closed = threading.Condition(), False
@@ -123,6 +125,15 @@ class Engine:
                 self._think(steps)
             if call is not None and not call.abandoned():
                 self._settle(call, call.work)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """While the robots of the last pass move, and nobody waits, do what their next step can be spared."""
+        sessions, self._served = self._served, []
+        if not sessions or self._steps or self._calls or self._closed:
+            return
+        with contextlib.suppress(Exception):  # the next step does the same, and whoever asks for it is told
+            self.policy.prepare(sessions)
 
     def _gather(self) -> list[_Step]:
         """Everyone who asks within the gathering time; called with the lock, which waiting gives back."""
@@ -169,6 +180,7 @@ class Engine:
                 )
             return
         spent = 1e3 * (time.monotonic() - begin)
+        self._served = [step.session for step in steps]
         self.num_passes, self.num_steps = self.num_passes + 1, self.num_steps + len(steps)
         for step, chunk in zip(steps, chunks, strict=True):
             queued = 1e3 * (begin - step.queued)

@@ -62,3 +62,6 @@ class Rehearsal:
                 )
             )
         return chunks
+
+    def prepare(self, sessions: Sequence[Standing]) -> None:
+        """Who stays needs no preparation."""

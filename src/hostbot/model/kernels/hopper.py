@@ -211,9 +211,15 @@ def loaded(code: bytes, shared: int) -> c_void_p:
 
 
 @cache
-def _kernel(tiling: HopperTiling, tokens: int, gelu: bool, overlap: bool, device: int) -> c_void_p:
+def machine_code(tiling: HopperTiling, tokens: int, gelu: bool, overlap: bool) -> bytes:
+    """The program for one tiling, compiled."""
     code, _ = compiled(source(tiling, tokens, gelu, overlap))
-    return loaded(code, tiling.shared_bytes(tokens))
+    return code
+
+
+@cache
+def _kernel(tiling: HopperTiling, tokens: int, gelu: bool, overlap: bool, device: int) -> c_void_p:
+    return loaded(machine_code(tiling, tokens, gelu, overlap), tiling.shared_bytes(tokens))
 
 
 class _Map:
