@@ -23,6 +23,7 @@ from hostbot.align.aligner import Aligner, load_aligner
 from hostbot.align.cost import MatchConfig
 from hostbot.align.evaluate import clock_event_error, event_error
 from hostbot.align.maps import correspondence
+from hostbot.align.posture import motion
 from hostbot.sim.catalogue import split, task
 from hostbot.sim.demonstrator import VIEW, DemonstratorConfig, Recording
 from hostbot.sim.env import EnvConfig
@@ -32,10 +33,6 @@ from hostbot.types import EpisodeInfo, Event, Frames
 SEED = 630_000
 WEIGHTS = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Of the hands, beside an embedding on the unit sphere or alone; every figure names the one it is best with."""
-_SPEED, _HEIGHT, _OPENING = 0.16, 0.05, 0.03
-"""One of each counts as much as the others: metres a second, metres, metres."""
-_STILL = 0.05
-"""Metres a second below which a hand is heading nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +49,6 @@ class Take:
 
     def episode(self, index: int) -> EpisodeInfo:
         return EpisodeInfo(index=0, length=len(self.hands), instruction="", tasks=())
-
-
-def motion(hands: np.ndarray, rate_hz: float) -> np.ndarray:
-    """Where the hand that moves is heading, how fast at most, how jaws close, its height, the narrower opening.
-
-    Nobody's pace counts: people are slower or faster from one motion to the next, and how fast is no part of a moment.
-    """
-    places, openings = np.stack([hands[:, :3], hands[:, 10:13]], 1), hands[:, [9, 19]]
-    velocity = np.gradient(places, 1 / rate_hz, axis=0)
-    share = np.square(velocity).sum(2) + 1e-6
-    speed = np.sqrt(np.square(velocity).sum((1, 2)))
-    steady = np.hypot(speed, _STILL)
-    share /= share.sum(1, keepdims=True)
-    scaled = [
-        (share * velocity[:, :, 2]).sum(1) / steady,
-        (share * np.linalg.norm(velocity[:, :, :2], axis=2)).sum(1) / steady,
-        np.tanh(speed / _SPEED),
-        np.gradient(openings, 1 / rate_hz, axis=0).sum(1) / _SPEED,
-        places[:, :, 2].min(1) / _HEIGHT,
-        openings.min(1) / _OPENING,
-    ]
-    return np.stack(scaled, 1).astype(np.float32)
 
 
 def robot(name: str, seed: int, rate_hz: float, views: Sequence[str]) -> Take | None:

@@ -1,8 +1,11 @@
 """Train the small alignment weights within minutes on one GPU: record, train, choose, calibrate, judge once.
 
-Frames stay in memory and on the GPU: nothing is encoded or decoded on the way. Training goes on from the weights
-that ship, or from nothing with ``--scratch``. Every so often validation pairs, of which some tasks are never trained
-on, are aligned; the best weights by their error are kept. Novel tasks are looked at after that, once.
+Frames stay in memory and on the GPU: nothing is encoded or decoded on the way. People are seen by several cameras at
+once, each in another room, and half of the tasks are variants in other colours. What the renderer knows of hands is
+learned besides. Training goes on from the weights that ship (their trunk, where they do not look closely yet), or from
+nothing with ``--scratch``. Every so often validation pairs, of which some tasks are never trained on, are aligned; the
+best weights by their error are kept, and with those the share of a point that the posture makes up. Novel tasks are
+looked at after that, once.
 
     python benchmarks/align_train.py OUT --minutes 7.5 --workers 20
 
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from hostbot.align.posture import Annotations
 from hostbot.types import EpisodeInfo, Event, Frames
 
 if TYPE_CHECKING:
@@ -34,12 +38,17 @@ if TYPE_CHECKING:
     from hostbot.align.encoders import FrameEncoder
     from hostbot.align.recipe import TrainConfig
     from hostbot.align.train import Trainer
+    from hostbot.align.videos import Embedded
     from hostbot.bench.record import Body
 
 BODIES: tuple[Body, ...] = ("robot", "human")
-Job: TypeAlias = "tuple[str, Body, str, int]"
-"""Part, body, task, seed."""
-SIZE = 96
+Job: TypeAlias = "tuple[str, Body, str, int, int, int]"
+"""Part, body, task, variant (0: the bench's own), seed, cameras."""
+SHARES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Of a point that postures may make up; which it is, validation pairs decide."""
+TOGETHER = 2
+"""Episodes of one variant, of each body."""
+SIZE, GLIMPSE = 96, 40
 SEEDS = {"novel": 770_000, "valid": 620_000, "train": 10_000}
 LONGEST = 256
 """Frames of an episode that is trained on."""
@@ -58,6 +67,7 @@ class Take:
     task: str
     instruction: str
     views: dict[str, Frames]
+    annotations: Annotations
     events: tuple[Event, ...]
 
     @property
@@ -97,35 +107,58 @@ class Takes:
         return self.takes[index].events
 
 
-def record_one(job: Job) -> Take | str:
-    """In a worker: one successful episode, or why there is none."""
-    part, body, name, seed = job
-    from hostbot.bench.record import STRIDE, RecordConfig, _episode
+def record_one(job: Job) -> list[Take] | str:
+    """In a worker: one successful episode, a take for each camera, or why there is none."""
+    part, body, name, variant, seed, cameras = job
+    from hostbot.bench.annotated import annotated_human, annotated_robot
+    from hostbot.bench.record import STRIDE, RecordConfig
     from hostbot.sim.catalogue import task
+    from hostbot.sim.demonstrator import DemonstratorConfig
+    from hostbot.sim.env import EnvConfig
+    from hostbot.sim.variants import varied
 
-    config = RecordConfig(size=SIZE)
-    for again in range(config.tries):
+    tries = RecordConfig().tries
+    for again in range(tries):
+        used = seed + again * STRIDE
         try:
-            _, views, events, success = _episode(body, task(name), seed + again * STRIDE, config)
+            one = varied(task(name), variant, used) if variant else task(name)
+            if body == "human":
+                made = annotated_human(one, used, DemonstratorConfig(size=SIZE), cameras)
+            else:
+                found = annotated_robot(one, used, EnvConfig(size=SIZE))
+                made = [] if found is None else [found]
         except Exception as error:  # one bad scene must not end the recording; it is counted and told
-            return f"{body} {name} {seed}: {type(error).__name__}: {error}"
-        if success:
-            told = task(name).instructions[0]
-            return Take(part=part, body=body, task=name, instruction=told, views=views, events=tuple(events))
-    return f"{body} {name} {seed}: no success in {config.tries} tries"
+            return f"{body} {name} {used}: {type(error).__name__}: {error}"
+        if made:
+            known = {"part": part, "body": body, "task": f"{name}~{variant}" if variant else name}
+            return [Take(instruction=one.instructions[0], **known, **vars(take)) for take in made]
+    return f"{body} {name} {seed}: no success in {tries} tries"
 
 
-def jobs(per_task: int, num_tasks: int | None, first_seed: int) -> list[Job]:
-    """What to record, in this order: novel and validation pairs, then training episodes, all tasks early."""
+def base(task: str) -> str:
+    """The bench's own task of which this may be a variant."""
+    return task.partition("~")[0]
+
+
+def jobs(
+    per_task: int, num_tasks: int | None, first_seed: int, cameras: int = 3, variants: bool = True
+) -> list[Job]:
+    """What to record, in this order: novel and validation pairs, then training episodes, all tasks early.
+
+    Training episodes come in twos of one kind: the bench's own task, one variant of it, its own again, another one.
+    """
     from hostbot.sim.catalogue import split
 
     names = {part: list(split().names(part)) for part in ("train", "novel")}
     if num_tasks:
         names = {p: n[:: max(1, len(n) // num_tasks)][:num_tasks] for p, n in names.items()}
-    found = [("novel", b, n, SEEDS["novel"] + k) for k in range(2) for n in names["novel"] for b in BODIES]
-    found += [("valid", b, n, SEEDS["valid"]) for n in sorted(names["train"])[::2] for b in BODIES]
+    found: list[Job] = [
+        ("novel", b, n, 0, SEEDS["novel"] + k, 1) for k in range(2) for n in names["novel"] for b in BODIES
+    ]
+    found += [("valid", b, n, 0, SEEDS["valid"], 1) for n in sorted(names["train"])[::2] for b in BODIES]
     for k in range(per_task):
-        found += [("train", b, n, first_seed + k) for n in names["train"] for b in BODIES]
+        variant = k // TOGETHER if variants and k // TOGETHER % 2 else 0
+        found += [("train", b, n, variant, first_seed + k, cameras) for n in names["train"] for b in BODIES]
     return found
 
 
@@ -133,19 +166,24 @@ def record(listed: Sequence[Job], workers: int, until: float) -> tuple[list[Take
     """As many episodes as there is time for."""
     takes: list[Take] = []
     bad: list[str] = []
+    done = 0
     with get_context("spawn").Pool(workers) as pool:
         for found in _in_time(pool.imap_unordered(record_one, listed, chunksize=1), until):
-            (bad if isinstance(found, str) else takes).append(found)  # type: ignore[arg-type]
-            if (len(takes) + len(bad)) % 200 == 0:
+            if isinstance(found, str):
+                bad.append(found)
+            else:
+                takes += found
+                done += 1
+            if (done + len(bad)) % 200 == 0:
                 print(
-                    f"recorded {len(takes)} of {len(listed)}, {len(bad)} bad, {until - time.time():.0f} s left",
+                    f"recorded {done} of {len(listed)}, {len(bad)} bad, {until - time.time():.0f} s left",
                     flush=True,
                 )
         pool.terminate()
     return takes, bad
 
 
-def _in_time(results: Any, until: float) -> Iterator[Take | str]:
+def _in_time(results: Any, until: float) -> Iterator[list[Take] | str]:
     from multiprocessing import TimeoutError as Late
 
     while True:
@@ -166,7 +204,11 @@ def pairs_of(takes: Sequence[Take], draw: Any, device: torch.device) -> Pairs:
         views = tuple(ours[0].views)
         lengths = np.array([t.length for t in ours])
         frames = np.concatenate([np.stack([t.views[v] for v in views], 1) for t in ours])
-        caches[body] = FrameCache(body, views, lengths, frames)
+        known = Annotations(
+            posture=np.concatenate([t.annotations.posture for t in ours]),
+            spots=np.concatenate([t.annotations.spots for t in ours]),
+        )
+        caches[body] = FrameCache(body, views, lengths, frames, known)
         caches[body].hold(device)
         for index, take in enumerate(ours):
             tasks.setdefault(take.task, {}).setdefault(body, []).append(index)
@@ -174,41 +216,61 @@ def pairs_of(takes: Sequence[Take], draw: Any, device: torch.device) -> Pairs:
 
 
 def encoder_of(given: argparse.Namespace) -> FrameEncoder:
-    """The shipped encoder, or a new one."""
+    """The shipped encoder, a new one, or a new one with the shipped one's trunk."""
     from hostbot.align.aligner import load_aligner
     from hostbot.align.small import SmallConfig, SmallFrameEncoder
 
-    if not given.scratch:
-        return load_aligner().encoder
-    return SmallFrameEncoder(SmallConfig() if given.width is None else SmallConfig(width=given.width))
+    sizes = {"glimpse": GLIMPSE} | ({} if given.width is None else {"width": given.width})
+    if given.scratch:
+        return SmallFrameEncoder(SmallConfig(**sizes))
+    shipped = load_aligner(given.weights).encoder
+    assert isinstance(shipped, SmallFrameEncoder)
+    if shipped.config.glimpse or given.calibrate_only:
+        return shipped
+    made = SmallFrameEncoder(replace(shipped.config, **sizes))
+    made.load_state_dict(shipped.state_dict(), strict=False)
+    return made
 
 
-def judged(aligner: Aligner, takes: Sequence[Take]) -> dict[str, float]:
-    """Error at events and how tasks are told apart by closeness, on the first pair of each task."""
-    from align_novel import truths
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The first pair of each task, embedded."""
 
-    from hostbot.align.confidence import auroc, features
-    from hostbot.align.evaluate import event_error
-    from hostbot.align.videos import align_whole, embed_episode
+    names: list[str]
+    sources: list[Takes]
+    places: list[dict[str, int]]
+    videos: list[dict[str, Embedded]]
+    """Of robots and of people, by task."""
+
+
+def seen_by(aligner: Aligner, takes: Sequence[Take]) -> Seen:
+    from hostbot.align.videos import embed_episode
 
     sources = [Takes(body, [t for t in takes if t.body == body]) for body in BODIES]
-    robot, human = sources
     places = [{t.task: k for k, t in reversed(list(enumerate(s.takes)))} for s in sources]
     names = [name for name in places[0] if name in places[1]]
     if not names:
         raise SystemExit("no validation pair was recorded; give the recording more time or workers")
-    embedded = [
+    videos = [
         {n: embed_episode(aligner, s, at[n]) for n in names} for s, at in zip(sources, places, strict=True)
     ]
+    return Seen(names=names, sources=sources, places=places, videos=videos)
+
+
+def judged(aligner: Aligner, seen: Seen) -> dict[str, float]:
+    """Error at events and how tasks are told apart by closeness."""
+    from align_novel import truths
+
+    from hostbot.align.confidence import auroc, features
+    from hostbot.align.evaluate import event_error
+    from hostbot.align.videos import align_whole
+
     errors, near, far = [], [], []
+    (robot, human), (robots, humans), names = seen.sources, seen.videos, seen.names
     for k, name in enumerate(names):
-        r, h, wrong = (
-            embedded[0][name],
-            embedded[1][name],
-            embedded[1][names[(k + 1 + len(names) // 3) % len(names)]],
-        )
+        r, h, wrong = robots[name], humans[name], humans[names[(k + 1 + len(names) // 3) % len(names)]]
         found = align_whole(aligner, h, r).found
-        there, back = truths(robot, places[0][name], human, places[1][name])
+        there, back = truths(robot, seen.places[0][name], human, seen.places[1][name])
         errors.append([event_error(found.robot_to_demo, there), event_error(found.demo_to_robot, back)])
         near.append(features(h.points, r.points, aligner.align(h.points, r.points).found)[0])
         if wrong is not h:
@@ -218,6 +280,35 @@ def judged(aligner: Aligner, takes: Sequence[Take]) -> dict[str, float]:
     if far:
         found["auroc"] = auroc(near, far)
     return {k: round(float(v), 4) for k, v in found.items()}
+
+
+def with_share(points: np.ndarray, width: int, was: float, share: float) -> np.ndarray:
+    """Embeddings in which postures make up another share."""
+    looks, postures = points[:, :width] / (1 - was) ** 0.5, points[:, width:] / was**0.5
+    return np.concatenate([(1 - share) ** 0.5 * looks, share**0.5 * postures], 1).astype(np.float32)
+
+
+def best_share(aligner: Aligner, parts: Sequence[Seen]) -> tuple[float, dict[str, float]]:
+    """Which share of postures aligns validation pairs best, and how well each does."""
+    from hostbot.align.small import SmallConfig
+
+    config = aligner.config.encoder
+    assert isinstance(config, SmallConfig)
+    found = {}
+    for share in SHARES:
+        errors = []
+        for seen in parts:
+            moved = [
+                {
+                    n: replace(v, points=with_share(v.points, config.embedding, config.telling, share))
+                    for n, v in of.items()
+                }
+                for of in seen.videos
+            ]
+            errors.append(judged(aligner, replace(seen, videos=moved))["both"])
+        found[str(share)] = round(float(np.mean(errors)), 4)
+    best = min(SHARES, key=lambda share: found[str(share)])
+    return best, found
 
 
 def through(where: str) -> None:
@@ -334,7 +425,7 @@ def train(trainer: Trainer, until: float, every: float, looks: Looks) -> None:
 
 
 def _told(report: Any, steps: int, pace: float) -> dict[str, Any]:
-    names = ("tcc", "dtw", "two_looks", "negatives", "gradient", "learning_rate")
+    names = ("tcc", "dtw", "two_looks", "negatives", "posture", "gradient", "learning_rate")
     parts = {name: float(f"{getattr(report, name):.4g}") for name in names}
     return {"step": report.step, "of": steps, "ms_a_step": round(1e3 * pace, 1)} | parts
 
@@ -353,10 +444,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--minutes", type=float, default=7.5, help="of everything")
-    parser.add_argument("--record-share", type=float, default=0.27, help="of the minutes, at most")
+    parser.add_argument("--minutes", type=float, default=8.5, help="of everything")
+    parser.add_argument("--record-share", type=float, default=0.3, help="of the minutes, at most")
     parser.add_argument(
-        "--after", type=float, default=35.0, help="seconds kept for calibration and novel tasks"
+        "--after", type=float, default=75.0, help="seconds kept for calibration and novel tasks"
     )
     parser.add_argument("--episodes-per-task", type=int, default=12, help="to train on, of each body")
     parser.add_argument(
@@ -372,6 +463,11 @@ def main() -> None:
     parser.add_argument("--gamma-f", type=float, default=0.5)
     parser.add_argument("--two-looks", type=float, default=0.5)
     parser.add_argument("--negatives", type=float, default=0.3)
+    parser.add_argument("--posture", type=float, default=8.0)
+    parser.add_argument("--cameras", type=int, default=3, help="that see a person")
+    parser.add_argument("--no-variants", action="store_true", help="the bench's own tasks only")
+    parser.add_argument("--no-novel", action="store_true", help="do not look at novel tasks at all")
+    parser.add_argument("--weights", type=Path, help="to go on from, instead of those that ship")
     parser.add_argument("--calibrate-only", action="store_true", help="no step of training")
     parser.add_argument("--look-every", type=float, default=50.0, help="seconds between validations")
     parser.add_argument("--device", default="")
@@ -396,7 +492,10 @@ def run(given: argparse.Namespace) -> None:
     dtw = check_dtw(device)
     print(f"{device}, smooth DTW by {dtw}", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the workers
-    listed = jobs(given.episodes_per_task, given.tasks, given.first_seed)
+    listed = jobs(
+        given.episodes_per_task, given.tasks, given.first_seed, given.cameras, not given.no_variants
+    )
+    listed = [job for job in listed if job[0] != "novel" or not given.no_novel]
     takes, bad = record(listed, given.workers, begin + 60 * given.minutes * given.record_share)
     recorded = time.time() - begin
     print(
@@ -406,7 +505,7 @@ def run(given: argparse.Namespace) -> None:
     names = sorted({t.task for t in valid})
     apart, known = set(names[::APART]), set(names[1 :: APART // 2])
     recipe = recipe_of(given, device)
-    learned = [t for t in takes if t.part == "train" and t.task not in apart]
+    learned = [t for t in takes if t.part == "train" and base(t.task) not in apart]
     torch.manual_seed(0)
     pairs = pairs_of(learned, recipe.draw, device)
     work = given.work or given.out / "run"
@@ -421,7 +520,10 @@ def run(given: argparse.Namespace) -> None:
     def judge() -> dict[str, dict[str, float]]:
         aligner = Aligner(trainer.encoder, config, device)
         parts = {"apart": apart, "trained": known}
-        return {k: judged(aligner, [t for t in valid if t.task in part]) for k, part in parts.items()}
+        return {
+            k: judged(aligner, seen_by(aligner, [t for t in valid if t.task in part]))
+            for k, part in parts.items()
+        }
 
     def keep() -> None:
         notes = notes_of(given, trainer.step, measure.hardware(device)["device"], time.time() - begin)
@@ -441,6 +543,12 @@ def run(given: argparse.Namespace) -> None:
     }  # fmt: skip
     write_json(given.out / "train.json", result)
     aligner = Aligner(trainer.encoder, config, device)
+    if not given.calibrate_only:
+        share, shares = best_share(aligner, [seen_by(aligner, valid)])
+        tell({"share": share, "shares": shares})
+        config = replace(config, encoder=replace(config.encoder, telling=share))
+        trainer.encoder.config = config.encoder
+        aligner = Aligner(trainer.encoder, config, device)
     notes = notes_of(given, looks.step, measure.hardware(device)["device"], time.time() - begin)
     held = pairs_of(valid, recipe.draw, torch.device("cpu"))
     summaries = summaries_of(aligner, pairs)
@@ -448,10 +556,11 @@ def run(given: argparse.Namespace) -> None:
     aligner = aligner if calibrated is None else calibrated.of(aligner)
     save_aligner(aligner.encoder, aligner.config, given.out / "align.json", notes, company=aligner.company)
     tell({"calibrated": aligner.identity})
-    result["novel"] = plain(on_novel(aligner, [t for t in takes if t.part == "novel"]))
+    if not given.no_novel:
+        result["novel"] = plain(on_novel(aligner, [t for t in takes if t.part == "novel"]))
+        print(json.dumps({k: v for k, v in result["novel"].items() if k != "families"}), flush=True)
     result["seconds"] = round(time.time() - begin, 1)
     write_json(given.out / "train.json", result)
-    print(json.dumps({k: v for k, v in result["novel"].items() if k != "families"}), flush=True)
 
 
 def recipe_of(given: argparse.Namespace, device: torch.device) -> TrainConfig:
@@ -463,8 +572,8 @@ def recipe_of(given: argparse.Namespace, device: torch.device) -> TrainConfig:
     match = MatchConfig(gamma_f=given.gamma_f)
     return small_recipe(
         steps=10**6, batch_size=given.pairs, learning_rate=given.learning_rate, save_every=2000,
-        draw=small_draw(max_steps=given.frames), look_every=10**6, bf16=device.type == "cuda",
-        negatives=given.negatives, two_looks=given.two_looks,
+        draw=small_draw(max_steps=given.frames, human_human=0.25), look_every=10**6, bf16=device.type == "cuda",
+        negatives=given.negatives, two_looks=given.two_looks, posture=given.posture,
         loss=LossConfig(match=match, tcc_weight=0.3, dtw_weight=1.0),
     )  # fmt: skip
 
@@ -478,10 +587,11 @@ def on_novel(aligner: Aligner, takes: Sequence[Take]) -> dict[str, Any]:
 
 
 def notes_of(given: argparse.Namespace, steps: int, device: str, seconds: float) -> dict[str, str]:
-    start = "nothing" if given.scratch else "the weights shipped before"
+    start = "nothing" if given.scratch else "earlier weights"
     return {
         "trained": f"by benchmarks/align_train.py from {start}: {steps} steps of {given.pairs} pairs, "
-        f"{seconds:.0f} s with the recording, on {device}; training tasks of the bench, no labels",
+        f"{seconds:.0f} s with the recording, on {device}; training tasks of the bench and variants "
+        "of them; no labels of what corresponds, but what the renderer knows of hands (docs/paper.md)",
         "calibrated": "on human-robot pairs of training tasks, scenes from seed 620000 on, none of them trained on",
         "again": "python benchmarks/align_train.py OUT",
     }

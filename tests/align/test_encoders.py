@@ -7,12 +7,16 @@ import torch
 from torch import nn
 
 from hostbot.align.encoders import whole_clips
+from hostbot.align.glimpse import corners, cut
+from hostbot.align.posture import POSTURE, on_circles
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
 from hostbot.align.small import SmallConfig, SmallFrameEncoder
 from hostbot.types import BadInput
 from tests.align import tiny_qwen
 
 TINY = SmallConfig(size=32, width=4, offsets=(-2, 0, 1), embedding=16)
+CLOSE = replace(TINY, glimpse=16, near=(-1, 0, 2), glimpse_width=4, telling=0.6)
+WIDE = {TINY: 16, CLOSE: 16 + 2 * len(POSTURE)}
 
 
 def clips(num=2, steps=5, views=3, size=32, seed=0, lengths=None, present=None):
@@ -35,19 +39,20 @@ def trained_a_little(config=TINY):
     return model
 
 
-@pytest.fixture(scope="module")
-def small():
-    return trained_a_little()
+@pytest.fixture(scope="module", params=[TINY, CLOSE], ids=["plain", "close"])
+def small(request):
+    return trained_a_little(request.param)
 
 
 def test_the_small_encoder_is_small():
-    total = sum(p.numel() for p in SmallFrameEncoder(SmallConfig()).parameters())
-    assert total <= 3_000_000
+    for config in (SmallConfig(), SmallConfig(glimpse=40)):
+        total = sum(p.numel() for p in SmallFrameEncoder(config).parameters())
+        assert total <= 3_000_000
 
 
 def test_embeddings_are_points_of_the_unit_sphere(small):
     out = small(clips())
-    assert out.shape == (2, 5, 16)
+    assert out.shape == (2, 5, WIDE[small.config])
     torch.testing.assert_close(out.norm(dim=-1), torch.ones(2, 5))
     assert out.dtype == torch.float32
 
@@ -103,14 +108,61 @@ def test_choices_of_views_are_clips_with_only_those(small):
     torch.testing.assert_close(found[1], small(replace(given, present=choices[1])), atol=1e-6, rtol=0)
 
 
+def test_a_close_look_sees_frames_just_before_and_after():
+    model = trained_a_little(replace(CLOSE, offsets=(0,), near=(-3, 0, 1)))
+    given = clips(steps=9, views=1)
+    frames = given.frames.clone()
+    frames[:, 4] = 255 - frames[:, 4]
+    moved = model(given) - model(replace(given, frames=frames))
+    assert (moved.abs().amax(-1) > 1e-6)[0].nonzero().flatten().tolist() == [3, 4, 7]
+
+
+def test_a_point_says_how_things_look_and_what_hands_do():
+    model = trained_a_little(CLOSE)
+    given = clips()
+    views = given.present[None]
+    told = model(given, views, telling=True)
+    torch.testing.assert_close(told.points[0], model(given))
+    torch.testing.assert_close(told.points[..., 16:], 0.6**0.5 * on_circles(told.posture))
+    looks = model.looks(told.points)
+    assert looks.shape[-1] == 16
+    torch.testing.assert_close(looks.norm(dim=-1), torch.ones(1, 2, 5))
+    assert told.spots.shape == (2, 5, 3, 2, 2)
+
+
+def test_every_weight_of_a_close_look_learns():
+    model = trained_a_little(CLOSE)
+    told = model(clips(), torch.ones(1, 2, 3, dtype=torch.bool), telling=True)
+    (told.posture.square().mean() + told.spots.square().mean()).backward()
+    for name, parameter in model.glimpses.named_parameters():
+        assert name == "gate.bias" or parameter.grad.abs().max() > 0, name
+
+
+def test_glimpses_lie_around_their_places_and_inside_the_picture():
+    places = torch.tensor([[[0.0, 0.0], [-1.0, 1.0]], [[0.5, -0.25], [7.0, -9.0]]])
+    first = corners(places, 32, 8)
+    assert first.tolist() == [[[12, 12], [0, 24]], [[20, 8], [24, 0]]]
+    given = clips(num=1, steps=2, views=1)
+    found = cut(given, torch.tensor([[0, 1, 0], [0, 0, 0]]), first, 8, -1)
+    assert torch.equal(found[0, 1], given.frames[0, 0, 0, 24:, :8])
+    assert torch.equal(found[1, 0], given.frames[0, 0, 0, 8:16, 20:28])
+
+
+def test_close_looks_that_make_no_sense_are_refused():
+    for change in ({"glimpse": 12}, {"glimpse": 64}, {"near": ()}, {"telling": 1.0}):
+        with pytest.raises(BadInput, match="glimpse"):
+            replace(CLOSE, **change)
+
+
 def test_a_camera_on_a_hand_is_told_from_one_beside_the_scene(small):
     given = clips(views=1)
     riding = replace(given, riding=~given.riding)
     assert (small(given) - small(riding)).abs().max() > 1e-3
 
 
-def test_chunks_change_nothing():
-    whole, parts = (trained_a_little(SmallConfig(**{**vars(TINY), "pictures_at_once": n})) for n in (1000, 4))
+@pytest.mark.parametrize("config", [TINY, CLOSE])
+def test_chunks_change_nothing(config):
+    whole, parts = (trained_a_little(replace(config, pictures_at_once=n)) for n in (1000, 4))
     with torch.no_grad():
         torch.testing.assert_close(whole(clips()), parts(clips()), atol=1e-6, rtol=0)
 
@@ -128,8 +180,8 @@ def test_shifting_a_video_shifts_its_embeddings(small):
     torch.testing.assert_close(small(long)[:, 6:], small(part)[:, 2:], atol=1e-5, rtol=0)
 
 
-def test_the_projection_stays_in_float32_under_autocast(small):
-    given = clips()
+def test_the_projection_stays_in_float32_under_autocast():
+    given, small = clips(), trained_a_little()
     with torch.autocast("cpu", torch.bfloat16):
         out = small(given)
     assert out.dtype == torch.float32

@@ -15,7 +15,9 @@ from hostbot.align.draw import Pairs
 from hostbot.align.label import LabelConfig, label, parts_of_shard, reason_against
 from hostbot.align.labels import Labels, summary
 from hostbot.align.likeness import learn_likeness
+from hostbot.align.posture import POSTURE
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
+from hostbot.align.small import SmallConfig, SmallFrameEncoder
 from hostbot.align.videos import align_whole, embed_episode, embed_video, played_in_step
 from hostbot.types import BadInput, Correspondence, DataError
 from tests.align import tiny_qwen
@@ -286,6 +288,23 @@ def test_enough_tasks_keep_company_and_the_weights_carry_it(aligner, tmp_path):
     alone = Aligner(whole.encoder, whole.config)
     with pytest.raises(BadInput, match="calibration of 4 features was given 3"):
         alone.align(demo, robot)
+
+
+def test_company_and_likeness_are_of_looks_where_points_tell_more(tmp_path):
+    torch.manual_seed(0)
+    encoder = SmallFrameEncoder(SmallConfig(size=32, width=4, offsets=(-1, 0, 1), embedding=16, glimpse=16))
+    close = Aligner(encoder, AlignerConfig(encoder=encoder.config))
+    pairs = make_pairs(tmp_path, num_tasks=9)
+    summaries = summaries_of(close, pairs, per_task=1)
+    assert summaries.demos.shape == (9, 3 * 16)
+    found = calibrate(close, pairs, num=18, summaries=summaries)
+    whole = found.of(close)
+    assert found.company.demos.shape == (9, STEPS, 16)
+    demo = whole.embed({"third_person": pairs.caches["human"].whole(0)[:, 0].numpy()})
+    assert demo.shape[1] == 16 + 2 * len(POSTURE)
+    assert whole.looks(demo).shape == (len(demo), 16)
+    np.testing.assert_allclose(np.linalg.norm(whole.looks(demo), axis=1), 1, atol=1e-5)
+    assert 0 <= whole.align(demo, demo).confidence <= 1
 
 
 def test_likeness_is_calibrated_on_tasks_it_was_not_learned_from_and_the_weights_carry_it(

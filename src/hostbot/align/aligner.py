@@ -114,10 +114,14 @@ class Aligner:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             return self.encoder(clips.to(self.device))[0].float().cpu().numpy()
 
+    def looks(self, points: Float32[np.ndarray, "K d"]) -> Float32[np.ndarray, "K e"]:
+        """What of embeddings says how things look; company and likeness are made of it."""
+        return self.encoder.looks(torch.from_numpy(points)).numpy()
+
     def align(self, demo: Float32[np.ndarray, "T d"], robot: Float32[np.ndarray, "N d"]) -> Alignment:
         """The correspondence of two embedded videos, eq:alignment_map, and the confidence in it."""
         found = correspondence(torch.from_numpy(demo), torch.from_numpy(robot), self.config.match)
-        values = features(demo, robot, found, self.company)
+        values = features(demo, robot, found, self.company, (self.looks(demo), self.looks(robot)))
         return Alignment(found=found, confidence=confidence(values, self.config.calibration))
 
 

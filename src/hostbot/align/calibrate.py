@@ -73,7 +73,7 @@ def summaries_of(
             ]
             names = pairs.caches["human"].views, pairs.caches["robot"].views
             seen = [
-                aligner.embed({view: frames[:, v] for v, view in enumerate(of)})
+                aligner.looks(aligner.embed({view: frames[:, v] for v, view in enumerate(of)}))
                 for frames, of in zip(views, names, strict=True)
             ]
             found.append((task, summary(seen[0]), summary(seen[1])))
@@ -120,7 +120,9 @@ def calibrate(
         return embedded(clip.body, clip.episode, backwards)
 
     drawn = [across.draw(_STEP, slot) for slot in range(num)]
-    first = {task: (of(demo), of(robot)) for task, demo, robot in reversed(drawn)}
+    first = {
+        task: (aligner.looks(of(demo)), aligner.looks(of(robot))) for task, demo, robot in reversed(drawn)
+    }
     company = company_of(*zip(*first.values(), strict=True)) if len(first) >= _LEAST else None
     tasks = np.array(list(first))
     maps = None if summaries is None else [summaries.learned(fold) for fold in range(_FOLDS)]
@@ -131,7 +133,8 @@ def calibrate(
         others = None if company is None else company.only(~np.isin(tasks, own))
         if others is not None and maps is not None:
             others = replace(others, maps=maps[fold_of(own[0])])
-        return features(demo, robot, aligner.align(demo, robot).found, others)
+        looks = aligner.looks(demo), aligner.looks(robot)
+        return features(demo, robot, aligner.align(demo, robot).found, others, looks)
 
     same, backwards, others = [], [], []
     for k, (task, demo, robot) in enumerate(drawn):

@@ -28,15 +28,20 @@ def features(
     robot: Float[np.ndarray, "N d"],
     found: Correspondence,
     company: Company | None = None,
+    looks: tuple[Float[np.ndarray, "T e"], Float[np.ndarray, "N e"]] | None = None,
 ) -> Float[np.ndarray, " f"]:
-    """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence, margin, likeness."""
+    """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence, margin, likeness.
+
+    Margin and likeness are of ``looks``, where that is not all there is to a point; company is made of it, too.
+    """
     there = (robot * demo[found.robot_to_demo]).sum(1).mean()
     back = (demo * robot[found.demo_to_robot]).sum(1).mean()
     sharpness = 0.5 * (found.robot_confidence.mean() + found.demo_confidence.mean())
     values = [0.5 * (there + back), found.cost, sharpness]
     if company is not None:
-        values.append(margin(demo, robot, company))
-        values += [] if company.maps is None else [likeness(demo, robot, company.maps)]
+        looks = looks or (demo, robot)
+        values.append(margin(*looks, company))
+        values += [] if company.maps is None else [likeness(*looks, company.maps)]
     return np.array(values)
 
 

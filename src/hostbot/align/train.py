@@ -102,7 +102,8 @@ class Trainer:
         self._count(skipped)
         self.step += 1
         due = self.step % self.config.look_every == 0 or self.step == self.config.steps
-        named = dict(zip(("tcc", "dtw", "two_looks", "negatives", "total", "gradient"), told, strict=True))
+        names = ("tcc", "dtw", "two_looks", "negatives", "posture", "total", "gradient")
+        named = dict(zip(names, told, strict=True))
         look = self.look() if due else None
         report = StepReport(step=self.step, learning_rate=rate, skipped=skipped, collapse=look, **named)
         return report, stop > 0
@@ -110,7 +111,8 @@ class Trainer:
     def _agreed(self, found: StepLoss, norm: Tensor) -> list[float]:
         """One message for all that processes must agree on; a stop asked of any of them stops all."""
         stop = torch.tensor(float(self.stopping), device=norm.device)
-        figures = [found.tcc, found.dtw, found.two_looks, found.negatives, found.total, norm, stop]
+        parts = [found.tcc, found.dtw, found.two_looks, found.negatives, found.posture, found.total]
+        figures = [*parts, norm, stop]
         means: list[float] = self.world.mean(torch.stack([f.detach().float() for f in figures])).tolist()
         return means
 
@@ -128,7 +130,7 @@ class Trainer:
         drawn = [self.pairs.draw(2**31, slot) for slot in range(num)]
         clips = self.pairs.load([demo for _, demo, _ in drawn], torch.arange(num)).clips
         self.encoder.eval()
-        found = self.encoder(clips.to(self.world.device)).float().cpu().numpy()
+        found = self.encoder.looks(self.encoder(clips.to(self.world.device))).float().cpu().numpy()
         self.encoder.train()
         tasks = [task for task, _, _ in drawn]
         if len(set(tasks)) < 2:
