@@ -14,14 +14,14 @@ from pathlib import Path
 import measure
 import numpy as np
 import torch
+from align_truth import truths
 
 from hostbot.align.aligner import Aligner, load_aligner
 from hostbot.align.confidence import auroc, features
-from hostbot.align.evaluate import Truth, clock_event_error, event_error
+from hostbot.align.evaluate import clock_event_error, event_error
 from hostbot.align.videos import Embedded, align_whole, embed_episode
 from hostbot.cli.align_common import by_task, dataset_at
 from hostbot.cli.align_eval import families_of_tasks
-from hostbot.sim.progress import knots, progress
 from hostbot.types import EpisodeSource
 
 GOAL, PAPER = 0.015, 0.006
@@ -46,17 +46,6 @@ class Row:
     backwards: float
     wrong: tuple[tuple[str, float, float], ...]
     """Family, confidence and closeness of a demonstration of another task."""
-
-
-def truths(robot: EpisodeSource, r: int, human: EpisodeSource, h: int) -> tuple[Truth, Truth]:
-    """Of the robot's events, and of the demonstration's."""
-    known = robot.events(r), human.events(h), robot.episode(r).length, human.episode(h).length
-    ours, theirs = progress(*known)
-    at_robot, at_human = (k[1:-1].astype(int) for k in knots(*known))
-    return (
-        Truth(robot_progress=ours, demo_progress=theirs, robot_events=at_robot),
-        Truth(robot_progress=theirs, demo_progress=ours, robot_events=at_human),
-    )
 
 
 def judged(aligner: Aligner, demo: Embedded, robot: Embedded) -> tuple[float, float]:

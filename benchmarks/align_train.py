@@ -50,6 +50,8 @@ TOGETHER = 2
 """Episodes of one variant, of each body."""
 SIZE, GLIMPSE = 96, 40
 SEEDS = {"novel": 770_000, "valid": 620_000, "train": 10_000}
+TRIES = 8
+"""Scenes that are tried for an episode, as ``hostbot sim record`` does."""
 LONGEST = 256
 """Frames of an episode that is trained on."""
 APART = 6
@@ -111,14 +113,13 @@ def record_one(job: Job) -> list[Take] | str:
     """In a worker: one successful episode, a take for each camera, or why there is none."""
     part, body, name, variant, seed, cameras = job
     from hostbot.bench.annotated import annotated_human, annotated_robot
-    from hostbot.bench.record import STRIDE, RecordConfig
+    from hostbot.bench.leads import STRIDE
     from hostbot.sim.catalogue import task
     from hostbot.sim.demonstrator import DemonstratorConfig
     from hostbot.sim.env import EnvConfig
     from hostbot.sim.variants import varied
 
-    tries = RecordConfig().tries
-    for again in range(tries):
+    for again in range(TRIES):
         used = seed + again * STRIDE
         try:
             one = varied(task(name), variant, used) if variant else task(name)
@@ -132,7 +133,7 @@ def record_one(job: Job) -> list[Take] | str:
         if made:
             known = {"part": part, "body": body, "task": f"{name}~{variant}" if variant else name}
             return [Take(instruction=one.instructions[0], **known, **vars(take)) for take in made]
-    return f"{body} {name} {seed}: no success in {tries} tries"
+    return f"{body} {name} {seed}: no success in {TRIES} tries"
 
 
 def base(task: str) -> str:
@@ -259,7 +260,7 @@ def seen_by(aligner: Aligner, takes: Sequence[Take]) -> Seen:
 
 def judged(aligner: Aligner, seen: Seen) -> dict[str, float]:
     """Error at events and how tasks are told apart by closeness."""
-    from align_novel import truths
+    from align_truth import truths
 
     from hostbot.align.confidence import auroc, features
     from hostbot.align.evaluate import event_error
@@ -476,7 +477,8 @@ def main() -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    import align_novel  # noqa: F401  what is missing is told now, not after the training
+    if not given.no_novel:
+        import align_novel  # noqa: F401  what is missing is told now, not after the training
     import measure
     import torch
 

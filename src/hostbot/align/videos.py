@@ -16,7 +16,6 @@ from jaxtyping import Float32, Float64, Int
 from hostbot.align.aligner import Aligner, Alignment
 from hostbot.align.steps import expand, step_frames, thinned
 from hostbot.types import BadInput, Correspondence, EpisodeSource
-from hostbot.video import open_video, resample_times
 
 MIN_FRAMES = 2
 
@@ -39,6 +38,8 @@ class Embedded:
 
 def embed_video(aligner: Aligner, path: Path) -> Embedded:
     """A file, read once from front to back; memory holds its steps at the encoder's size and no more."""
+    from hostbot.video import open_video, resample_times  # episodes in memory need no decoder
+
     config, side = aligner.config, aligner.size
     with open_video(path, threads=min(4, os.cpu_count() or 1)) as reader:
         if len(reader) < MIN_FRAMES:
