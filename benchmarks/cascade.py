@@ -36,11 +36,14 @@ from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig
 from hostbot.policy.naive import uncached
 
+FOLDED_KEYS = 64
+"""Of an instruction, for each head (``kernels.told``)."""
+
 
 def block_weights(config: ExpertConfig, kv_too: bool = False) -> int:
-    """Weights one pass through an expert's blocks reads; cross-attention keys are cached."""
-    dim, inner = config.dim, config.inner_dim
-    layer = 4 * dim * inner + 2 * dim * inner + 2 * dim * config.ffn_dim + dim * config.num_heads
+    """Weights one pass through an expert's blocks reads; cross-attention keys are cached, its values folded."""
+    dim, inner, told = config.dim, config.inner_dim, config.num_heads * FOLDED_KEYS
+    layer = 4 * dim * inner + dim * (inner + told) + 2 * dim * config.ffn_dim + dim * config.num_heads
     return config.num_layers * (layer + (2 * dim * inner if kv_too else 0))
 
 
@@ -229,7 +232,7 @@ def attempt(result: dict[str, Any], name: str, fn: Callable[[], Any], out: Path)
     except Exception as error:  # the figures so far are worth more than the traceback alone
         result[name] = {"failed": f"{type(error).__name__}: {error}"[:400]}
         traceback.print_exc()
-    measure.save(out, f"cascade-{result['preset']}", result, quiet=True)
+    measure.save(out, f"cascade-{result['preset']}{result['suffix']}", result, quiet=True)
     return result[name]
 
 
@@ -253,6 +256,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "benchmark": "cascade",
         "preset": args.preset,
+        "suffix": "-options" if args.options else "",
         "commit": measure.commit(),
         "hardware": measure.hardware(device),
         "dtype": str(dtype),
@@ -317,7 +321,7 @@ def main() -> None:
     del model
     attempt(result, "vae_ms", lambda: time_vae(config, device, dtype), args.out)
     attempt(result, "bfloat16_cosine_to_float32", lambda: half_precision_cosine(config, context), args.out)
-    measure.save(args.out, f"cascade-{args.preset}", result)
+    measure.save(args.out, f"cascade-{args.preset}{result['suffix']}", result)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ def test_they_are_there_and_say_where_they_come_from(shipped):
     assert shipped.config.calibration is not None
     assert shipped.company is not None, "what a pair is measured against"
     assert shipped.size == 96
+    judged = read_json(SHIPPED.parents[3] / "benchmarks/results/align_novel-cpu.json")
+    assert shipped.identity == judged["weights"], "figures, memories and labels name the weights they are of"
 
 
 @pytest.mark.parametrize(("name", "seed"), [("stack", 770_000), ("pick", 770_001)])

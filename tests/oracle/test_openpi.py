@@ -91,9 +91,6 @@ class Follower:
     def step_batch(self, sessions, observations):
         return [self._chunk(s, o) for s, o in zip(sessions, observations, strict=True)]
 
-    def prepare(self, sessions):
-        pass
-
     def _chunk(self, session, seen):
         left = session["commands"][session["place"] : session["place"] + HORIZON]
         rest = np.repeat(session["commands"][-1:], HORIZON - len(left), 0)

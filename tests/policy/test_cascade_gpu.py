@@ -79,8 +79,8 @@ def test_padding_has_one_key_and_lengths_may_change(graphs):
     )
     context, told = on_gpu(config=config), []
     noise = ours.draw(torch.Generator("cuda").manual_seed(0))
-    for length in (20, 90, 20):
-        text, outs = context.text.clone(), []
+    for length, words in ((20, context.text), (90, context.text), (20, on_gpu(5, config).text)):
+        text, outs = words.clone(), []
         text[:, length:] = 0
         for cascade in (ours, plain):
             cascade.instruct(text)

@@ -231,6 +231,30 @@ def test_a_window_watched_ahead_changes_when_not_what(policy):
     policy.prepare([])
 
 
+@pytest.mark.parametrize("what", ["instruct", "watch"])
+def test_preparing_that_fails_half_way_leaves_nothing_wrong(what, monkeypatch):
+    """The rig's buffers are written over by then: whoever asks next is instructed and shown anew."""
+    policy = small_policy()
+    one, other = (policy.start(policy.acquire(video(90, i), "Words." * i)) for i in range(2))
+    fresh = small_policy()
+    expected = fresh.step(fresh.start(one.skill), observation(0))
+    policy.step(policy.start(one.skill), observation(0))
+    cascade = policy._rigs._rig(1).cascade
+    done = getattr(cascade, what)
+
+    def fails(*args, **kwargs):
+        done(*args, **kwargs)
+        raise MemoryError("half way")
+
+    monkeypatch.setattr(cascade, what, fails)
+    with pytest.raises(MemoryError):
+        policy.prepare([other])
+    monkeypatch.undo()
+    assert np.allclose(
+        policy.step(policy.start(one.skill), observation(0)).actions, expected.actions, atol=1e-6
+    )
+
+
 def test_threads_that_share_a_policy_take_turns(policy):
     """The VAE and the cascade keep a cycle's numbers in the module: without turns they mix them up, or fail."""
     skill = policy.acquire(video(), "stack the bowls")

@@ -122,7 +122,7 @@ def test_robots_do_not_hear_each_other_and_think_together():
     assert max(policy.batches) <= 8
 
 
-def test_the_next_step_is_prepared_while_the_robot_moves():
+def test_the_next_step_is_prepared_while_the_robot_moves(caplog):
     policy = EchoPolicy()
     with running(policy) as server, client(server) as robot:
         for cycle in range(3):
@@ -135,6 +135,18 @@ def test_the_next_step_is_prepared_while_the_robot_moves():
         policy.unprepared = ZeroDivisionError("no preparing")
         assert robot.infer(observation(1))["actions"][2, 1] == 4
         assert robot.infer(observation(1))["actions"][2, 1] == 5
+    assert caplog.text.count("preparing the next step failed") == 1
+
+
+def test_nothing_is_prepared_while_another_robot_is_about_to_ask():
+    policy = EchoPolicy()
+    with running(policy, gather_ms=0.0) as server, client(server) as one, client(server) as other:
+        one.infer(observation(1)), other.infer(observation(2))
+        policy.prepared.clear()
+        for _ in range(3):
+            one.infer(observation(1))
+            other.infer(observation(2))
+        assert policy.prepared == []
 
 
 def test_one_robots_mistake_is_not_anothers():

@@ -31,7 +31,7 @@ from hostbot.align.distributed import whole
 from hostbot.align.encoders import FrameEncoder, on_hand, whole_clips
 from hostbot.align.maps import correspondence
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
-from hostbot.align.small import SmallConfig, SmallFrameEncoder
+from hostbot.align.small import CLOSE_LOOKS, SmallConfig, SmallFrameEncoder
 from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.types import BadInput, Correspondence, Frames
 
@@ -71,6 +71,14 @@ def build_encoder(config: SmallConfig | QwenConfig, *, pretrained: bool = True) 
     return SmallFrameEncoder(config)
 
 
+def _settings(config: AlignerConfig) -> dict[str, Any]:
+    """What tells aligners apart; how one looks closely that never does is no part of it, nor was it of older ones."""
+    found = to_dict(config)
+    if not found["encoder"].get("glimpse"):
+        found["encoder"] = {k: v for k, v in found["encoder"].items() if k not in CLOSE_LOOKS}
+    return found
+
+
 class Aligner:
     """An encoder at work."""
 
@@ -92,7 +100,7 @@ class Aligner:
     @property
     def identity(self) -> str:
         """Names the weights and settings: labels say which aligner made them. Reads a little of every tensor."""
-        digest = hashlib.sha256(json.dumps(to_dict(self.config), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(_settings(self.config), sort_keys=True).encode())
         for name, tensor in sorted(self.encoder.state_dict().items()):
             head = tensor.detach().flatten()[:4096].float().cpu().numpy()
             digest.update(f"{name}{tuple(tensor.shape)}".encode() + head.tobytes())

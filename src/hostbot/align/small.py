@@ -25,6 +25,10 @@ _STRIDE, _CLOSE = 4, 2
 _SHRINK, _NARROW = 4 * _STRIDE, 4 * _CLOSE
 
 
+CLOSE_LOOKS = ("glimpse", "near", "glimpse_width", "telling")
+"""Settings that matter to an encoder that looks closely, and to no other."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SmallConfig:
     """Sizes of the small encoder."""

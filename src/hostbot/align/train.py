@@ -28,7 +28,7 @@ from hostbot.align.draw import Batch, Pairs
 from hostbot.align.encoders import FrameEncoder
 from hostbot.align.objective import StepLoss, step_loss
 from hostbot.align.recipe import StepReport, TrainConfig, learning_rate
-from hostbot.config import to_dict
+from hostbot.config import from_dict, to_dict
 from hostbot.types import BadInput
 
 
@@ -174,7 +174,9 @@ class Trainer:
         if not found:
             raise BadInput(f"{self.folder} holds no checkpoint to go on from; train without --resume")
         saved = Saved(found[-1][1])
-        _same_settings(saved.note["config"], to_dict(self.config), found[-1][1])
+        # A setting that was not there yet was what it is by default.
+        then = to_dict(from_dict(TrainConfig, saved.note["config"], str(found[-1][1])))
+        _same_settings(then, to_dict(self.config), found[-1][1])
         names = {f"model/{name}" for name in self.named}
         if missing := sorted(names - saved.names()):
             raise BadInput(f"{found[-1][1]} is of another encoder: it lacks {missing[0]}")

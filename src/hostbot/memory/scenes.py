@@ -26,4 +26,5 @@ class AlignedScenes:
         """One vector a picture, each a video of one frame."""
         size = (self._aligner.size, self._aligner.size)
         fitted = [fit_frames(image[None], size) for image in images]
-        return np.concatenate([self._aligner.embed({"scene": frames}) for frames in fitted])
+        points = np.concatenate([self._aligner.embed({"scene": frames}) for frames in fitted])
+        return self._aligner.looks(points)

@@ -128,11 +128,13 @@ class _Rig:
         rows = self._filled(places)
         skills = [row.skill for row in rows]
         if len(self._told) != len(skills) or any(a is not b for a, b in zip(self._told, skills, strict=True)):
+            self._told, self._shown = [], None  # what fails half way is done again
             self.cascade.instruct(torch.from_numpy(np.stack([skill.text for skill in skills])))
-            self._told, self._shown = skills, None
+            self._told = skills
         shown = (rows[0].views, tuple(row.first for row in rows))
         if shown == self._shown:
             return 0.0
+        self._shown = None
         demo = None if not rows[0].views else torch.stack([self._slice(row) for row in rows])
         spent = self.cascade.watch(demo, rows[0].views or None, timed=True)
         self._shown = shown

@@ -19,6 +19,9 @@ MIN_TOKEN = 16
 class Policy(Protocol):
     """Sessions hold all state; every call comes from one thread.
 
+    One that has ``prepare(sessions)``, too, is asked to do what the next step of these sessions can be spared, while
+    all robots move and nobody waits; it changes no answer.
+
     A call that raises ``BadInput`` has changed no session: the server then asks for each robot alone, so that one
     robot's mistake is not another's.
     """
@@ -36,9 +39,6 @@ class Policy(Protocol):
         self, sessions: Sequence[Any], observations: Sequence[Observation]
     ) -> Sequence[ActionChunk]:
         """One chunk a session, in order."""
-
-    def prepare(self, sessions: Sequence[Any]) -> None:
-        """What the next step of these sessions can be spared; called when nobody waits, and changes no answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

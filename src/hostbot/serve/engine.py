@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from hostbot.serve.contract import Policy
 from hostbot.types import ActionChunk, BadInput, Observation
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class Late(BadInput):
@@ -65,6 +67,7 @@ class Engine:
         self.num_passes = self.num_steps = 0
         self._served: list[Any] = []
         """Sessions of the last pass, whose robots now move."""
+        self._warned = False
         self._steps: collections.deque[_Step] = collections.deque()
         self._calls: collections.deque[_Call] = collections.deque()
         self._news, self._closed = threading.Condition(), False
@@ -128,12 +131,22 @@ class Engine:
             self._prepare()
 
     def _prepare(self) -> None:
-        """While the robots of the last pass move, and nobody waits, do what their next step can be spared."""
+        """While all robots move, and nobody waits, do what their next step can be spared.
+
+        Where another robot is about to ask, what is prepared for these would only be in its way.
+        """
         sessions, self._served = self._served, []
-        if not sessions or self._steps or self._calls or self._closed:
+        prepare = getattr(self.policy, "prepare", None)
+        if prepare is None or not sessions or len(sessions) < self.num_robots:
             return
-        with contextlib.suppress(Exception):  # the next step does the same, and whoever asks for it is told
-            self.policy.prepare(sessions)
+        if self._steps or self._calls or self._closed:
+            return
+        try:
+            prepare(sessions)
+        except Exception as reason:  # the next step does the same again, and whoever asks for it is told
+            if not self._warned:
+                log.warning("preparing the next step failed; this is told once", exc_info=reason)
+            self._warned = True
 
     def _gather(self) -> list[_Step]:
         """Everyone who asks within the gathering time; called with the lock, which waiting gives back."""

@@ -62,6 +62,3 @@ class Rehearsal:
                 )
             )
         return chunks
-
-    def prepare(self, sessions: Sequence[Standing]) -> None:
-        """Who stays needs no preparation."""
