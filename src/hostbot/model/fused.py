@@ -1,7 +1,7 @@
 """A cascade pass out of few kernels: what ``mot.stage_layer`` computes, layer by layer, with nothing in between.
 
 Legend: B batch, S tokens, M = B S rows, G time groups, T cache length, L context tokens, N layers, h heads, d head
-width, w expert width, i = h d.
+width, w expert width, i = h d, F folded keys of all heads, c numbers a patch.
 
 Thirteen kernels a layer, and one or two that combine an attention's shares: six products, two attentions, three norms
 that first add a product to the tokens, and two that put queries, keys and values in their places. Between products
