@@ -29,22 +29,20 @@ from models import PRESETS, TOLD, build, inputs
 from hostbot.model.experts import ExpertConfig
 from hostbot.model.fp8 import quantise_
 from hostbot.model.host import Context, HostConfig, HostModel
-from hostbot.model.kernels import usable
+from hostbot.model.kernels import FOLDED_KEYS, usable
 from hostbot.model.kernels.ways import way_in_words
 from hostbot.model.layers import gate_rows
 from hostbot.policy.cascade import Cascade
 from hostbot.policy.contract import CascadeConfig
 from hostbot.policy.naive import uncached
 
-FOLDED_KEYS = 64
-"""Of an instruction, for each head (``kernels.told``)."""
 
-
-def block_weights(config: ExpertConfig, kv_too: bool = False) -> int:
-    """Weights one pass through an expert's blocks reads; cross-attention keys are cached, its values folded."""
-    dim, inner, told = config.dim, config.inner_dim, config.num_heads * FOLDED_KEYS
+def block_weights(config: ExpertConfig, folded: bool = False) -> int:
+    """Weights one pass through an expert's blocks reads; cross-attention keys are cached, its values maybe folded."""
+    dim, inner = config.dim, config.inner_dim
+    told = config.num_heads * FOLDED_KEYS if folded else inner
     layer = 4 * dim * inner + dim * (inner + told) + 2 * dim * config.ffn_dim + dim * config.num_heads
-    return config.num_layers * (layer + (2 * dim * inner if kv_too else 0))
+    return config.num_layers * layer
 
 
 def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, list[tuple[int, ExpertConfig, int, int]]]:
@@ -69,13 +67,15 @@ def passes(config: HostConfig, cascade: CascadeConfig) -> dict[str, list[tuple[i
     }
 
 
-def work(config: HostConfig, cascade: CascadeConfig, bytes_each: int) -> dict[str, tuple[float, float]]:
+def work(
+    config: HostConfig, cascade: CascadeConfig, bytes_each: int, folded: bool
+) -> dict[str, tuple[float, float]]:
     """TFLOP and GB that each stage cannot avoid: every weight and key once a pass, every product once."""
     found = {}
     for name, parts in passes(config, cascade).items():
         tflop = gbytes = 0.0
         for count, expert, tokens, keys in parts:
-            weights = block_weights(expert)
+            weights = block_weights(expert, folded)
             attended = (
                 keys + min(TOLD + 1, config.text_length) + 1
             )  # one key for all padding, one for the state
@@ -152,11 +152,11 @@ def run_variant(model: HostModel, context: Context, config: CascadeConfig, cycle
 
 
 def against_limits(
-    variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any
+    variant: dict[str, Any], config: HostConfig, cascade: CascadeConfig, limits: Any, dtype: Any, folded: bool
 ) -> None:
     """Add to each stage what it must do and the least time that takes."""
     total = 0.0
-    for name, (tflop, gbytes) in work(config, cascade, dtype.itemsize).items():
+    for name, (tflop, gbytes) in work(config, cascade, dtype.itemsize, folded).items():
         if name not in variant["stages_ms"]:
             continue
         ideal = max(1e3 * tflop / limits["tflops"], gbytes / limits["tbytes_per_s"])
@@ -224,6 +224,11 @@ def kernels(model: HostModel, context: Context, config: CascadeConfig) -> list[d
     ]
 
 
+def file_of(result: dict[str, Any]) -> str:
+    """Figures with options do not replace those without."""
+    return f"cascade-{result['preset']}" + ("-options" if result["options"] else "")
+
+
 def attempt(result: dict[str, Any], name: str, fn: Callable[[], Any], out: Path) -> Any:
     """Run one part and keep its result, or what went wrong: the other parts' figures are not lost with it."""
     print(f"{name} ...", flush=True)
@@ -232,7 +237,7 @@ def attempt(result: dict[str, Any], name: str, fn: Callable[[], Any], out: Path)
     except Exception as error:  # the figures so far are worth more than the traceback alone
         result[name] = {"failed": f"{type(error).__name__}: {error}"[:400]}
         traceback.print_exc()
-    measure.save(out, f"cascade-{result['preset']}{result['suffix']}", result, quiet=True)
+    measure.save(out, file_of(result), result, quiet=True)
     return result[name]
 
 
@@ -256,7 +261,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "benchmark": "cascade",
         "preset": args.preset,
-        "suffix": "-options" if args.options else "",
+        "options": args.options,
         "commit": measure.commit(),
         "hardware": measure.hardware(device),
         "dtype": str(dtype),
@@ -275,7 +280,7 @@ def main() -> None:
 
     def variant(cascade: CascadeConfig, cycles: int) -> dict[str, Any]:
         found = run_variant(model, context, cascade, cycles)
-        against_limits(found, config, cascade, limits, dtype)
+        against_limits(found, config, cascade, limits, dtype, folded=cascade.kernels and usable(model))
         return found
 
     def long_instruction() -> dict[str, Any]:
@@ -321,7 +326,7 @@ def main() -> None:
     del model
     attempt(result, "vae_ms", lambda: time_vae(config, device, dtype), args.out)
     attempt(result, "bfloat16_cosine_to_float32", lambda: half_precision_cosine(config, context), args.out)
-    measure.save(args.out, f"cascade-{args.preset}{result['suffix']}", result)
+    measure.save(args.out, file_of(result), result)
 
 
 if __name__ == "__main__":

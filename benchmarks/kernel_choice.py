@@ -44,6 +44,8 @@ class Choice:
     table: dict[Any, Any]
     key: Any
     candidates: Sequence[Any]
+    rows: int = 0
+    """Of a product."""
 
 
 def few_layers(config: HostConfig, num_layers: int) -> HostConfig:
@@ -104,15 +106,16 @@ def product_choices(rows: int, expert: ExpertConfig) -> Iterator[Choice]:
             if way.fits(rows, outputs, inner):
                 candidates.append(way)
         candidates = list(dict.fromkeys(candidates))
-        yield Choice(name=f"{rows}x{outputs}x{inner}", table=ways.MEASURED, key=key, candidates=candidates)
+        yield Choice(
+            name=f"{rows}x{outputs}x{inner}", table=ways.MEASURED, key=key, candidates=candidates, rows=rows
+        )
 
 
 def compile_ahead(config: HostConfig, tried: Mapping[str, Sequence[Choice]]) -> None:
     """All Hopper products at once: one after the other they would take minutes."""
-    rows = {160: 147, 16: 8, 32: 32}
     activated = {(expert.ffn_dim, expert.dim) for expert in (config.video, config.action)}
     wanted = {
-        (way, hopper._tokens(rows[choice.key[0]]), choice.key[1:] in activated, launch.overlap)
+        (way, hopper._tokens(choice.rows), choice.key[1:] in activated, launch.overlap)
         for choices in tried.values()
         for choice in choices
         for way in choice.candidates
@@ -191,6 +194,9 @@ def tune(name: str, call: Callable[[], object], tried: Sequence[Choice]) -> dict
             name, choice.name, *((us, shown(cut)) for us, cut in found[:3]), f"... {found[-1][0]}", flush=True
         )
     rows["after_us"] = round(microseconds(call), 1)
+    launch.overlap = False
+    rows["without_overlap_us"] = round(microseconds(call), 1)
+    launch.overlap = True
     return rows
 
 

@@ -14,13 +14,13 @@ pytest.importorskip("triton", reason="kernels need Triton")
 
 from hostbot import flow
 from hostbot.model.fused import sight_of_context
-from hostbot.model.kernels import launch
+from hostbot.model.kernels import FOLDED_KEYS, launch
 from hostbot.model.kernels.attention import Cut, Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
 from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_norm
 from hostbot.model.kernels.product import gelu_product, shares_of_product, tiled
 from hostbot.model.kernels.step import euler_step
-from hostbot.model.kernels.told import MOST_KEYS, fold, weights_of
+from hostbot.model.kernels.told import fold, weights_of
 from hostbot.model.kernels.ways import Tiling
 from hostbot.model.layers import Linear
 from hostbot.model.rope import line_rope, rotate
@@ -220,7 +220,7 @@ def test_folded_values_add_what_attention_and_its_product_would(told, length, ro
     sight = replace(sight_of_context(told, length), num_first=blind)
     k, v = (normal(1, sight.far + 3, heads, width, seed=i) for i in range(2))
     q, weight = normal(rows, heads * width, seed=3), normal(outputs, heads * width, seed=4) / 10
-    folded = torch.zeros(outputs, heads * MOST_KEYS, device=DEVICE, dtype=HALF)
+    folded = torch.zeros(outputs, heads * FOLDED_KEYS, device=DEVICE, dtype=HALF)
     fold(weight, v[:, : sight.near], folded, 0)
     fold(weight, v[:, sight.near : sight.far], folded, sight.near)
     weights = weights_of(q, k, sight)
@@ -231,7 +231,7 @@ def test_folded_values_add_what_attention_and_its_product_would(told, length, ro
     limit = torch.where(torch.arange(rows, device=DEVICE) < blind, sight.near, sight.far)
     scores = scores.masked_fill(n >= limit[:, None, None], -torch.inf)
     attended = torch.einsum("mhn,nhd->mhd", scores.softmax(-1), exact[2][0]).flatten(1)
-    padded = F.pad(scores.softmax(-1), (0, MOST_KEYS))[..., :MOST_KEYS].flatten(1)
+    padded = F.pad(scores.softmax(-1), (0, FOLDED_KEYS))[..., :FOLDED_KEYS].flatten(1)
     assert error(weights, padded) < 5e-3
     assert error(weights.double() @ folded.double().T, attended @ exact[3].T) < 8e-3
 

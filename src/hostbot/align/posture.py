@@ -1,9 +1,10 @@
 """What hands do at a moment, whoever's they are: learned where it is known, told of every frame.
 
 The paper starts from an encoder that has seen millions of hands; one from nothing has to be told what a hand is. So
-for the weights that ship, and for them alone, a few numbers that the renderer knows are learned besides: how high hands
-are and where they are heading, how far open, whether they touch anything. Both bodies have them. They are what any
-dataset of hand poses holds: nothing of them says how far a task has come, or which moment of another video is alike.
+for weights of ``benchmarks/align_train.py``, and for them alone, a few numbers that the renderer knows are learned
+besides: how high hands are and where they are heading, how far open, whether they touch anything. Both bodies have
+them. They are what any dataset of hand poses holds: nothing of them says how far a task has come, or which moment of
+another video is alike.
 
 Legend: B videos, T steps, V views, G glimpses, H hands, P numbers of a posture.
 """

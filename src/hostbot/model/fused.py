@@ -18,12 +18,13 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from hostbot.model.experts import Block, Expert, Modulation, VideoExpert
+from hostbot.model.kernels import FOLDED_KEYS
 from hostbot.model.kernels.attention import Sight, attention_of
 from hostbot.model.kernels.heads import place_heads
 from hostbot.model.kernels.norm import Addend, Affine, Modulated, Row, add_and_norm
 from hostbot.model.kernels.product import gelu_product, shares_of_product
 from hostbot.model.kernels.step import euler_step
-from hostbot.model.kernels.told import MOST_KEYS, fold, weights_of
+from hostbot.model.kernels.told import fold, weights_of
 from hostbot.model.mot import StageStream
 
 Cache = tuple[Float[Tensor, "B T h d"], Float[Tensor, "B T h d"]]
@@ -84,13 +85,13 @@ def step_along(
 def empty_folds(expert: Expert, device: torch.device) -> Float[Tensor, "N w F"]:
     """Room for what ``cache_context`` folds of a whole expert."""
     config, dtype = expert.config, expert.layer(0).cross_out.weight.dtype
-    sizes = config.num_layers, config.dim, config.num_heads * MOST_KEYS
+    sizes = config.num_layers, config.dim, config.num_heads * FOLDED_KEYS
     return torch.zeros(*sizes, device=device, dtype=dtype)
 
 
 def can_fold(num_told: int, text_length: int) -> bool:
     """Whether an instruction of so many tokens has few enough keys to be folded."""
-    return sight_of_context(num_told, text_length).far <= MOST_KEYS
+    return sight_of_context(num_told, text_length).far <= FOLDED_KEYS
 
 
 def cache_context(

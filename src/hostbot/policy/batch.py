@@ -66,10 +66,10 @@ class Rigs:
                 out |= dict(zip(part, results, strict=True))
         return [out[i] for i in range(len(rows))]
 
-    def prepare(self, places: Sequence[Place]) -> float:
-        """Watch what the next cycle of these robots needs, if one pass will serve them; milliseconds of watching."""
-        one_pass = 0 < len(places) <= self._sizes[-1] and len({place.views for place in places}) == 1
-        return self._rig(len(places)).prepare(places) if one_pass else 0.0
+    def prepare(self, places: Sequence[Place]) -> None:
+        """Watch what the next cycle of these robots needs, if one pass will serve them."""
+        if 0 < len(places) <= self._sizes[-1] and len({place.views for place in places}) == 1:
+            self._rig(len(places)).prepare(places)
 
     def _rig(self, count: int) -> _Rig:
         size = next(size for size in self._sizes if size >= count)

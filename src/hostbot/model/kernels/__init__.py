@@ -11,6 +11,9 @@ from torch import nn
 
 from hostbot.model.experts import Block
 
+FOLDED_KEYS = 64
+"""Keys of a head whose values may be folded (``told``); with more there is nothing to be gained."""
+
 
 def usable(model: nn.Module) -> bool:
     """Whether a model's passes can run on the kernels: bfloat16 weights, none of them replaced, on a Hopper card."""

@@ -21,12 +21,9 @@ from jaxtyping import Float
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hostbot.model.kernels import launch
+from hostbot.model.kernels import FOLDED_KEYS, launch
 from hostbot.model.kernels.attention import Sight
 from hostbot.model.kernels.launch import begin, ready
-
-MOST_KEYS = 64
-"""Keys of a head that are folded; with more there is nothing to be gained."""
 
 
 @triton.jit
@@ -72,12 +69,12 @@ def weights_of(q: Float[Tensor, "S i"], k: Float[Tensor, "1 T h d"], sight: Sigh
     """Softmax of every head's scores over the first 64 keys, zero where a query sees none."""
     _, length, heads, width = k.shape
     rows = len(q)
-    assert max(sight.near, sight.far) <= MOST_KEYS and sight.own < 0, sight  # noqa: PT018
-    out = torch.empty(rows, heads * MOST_KEYS, device=q.device, dtype=q.dtype)
+    assert max(sight.near, sight.far) <= FOLDED_KEYS and sight.own < 0, sight  # noqa: PT018
+    out = torch.empty(rows, heads * FOLDED_KEYS, device=q.device, dtype=q.dtype)
     block = 16 if rows <= 16 else 32
     _weights_kernel[(triton.cdiv(rows, block), heads)](
         q,
-        TensorDescriptor.from_tensor(k.view(length, heads * width), [MOST_KEYS, width]),
+        TensorDescriptor.from_tensor(k.view(length, heads * width), [FOLDED_KEYS, width]),
         out,
         rows,
         sight.num_first,
@@ -89,7 +86,7 @@ def weights_of(q: Float[Tensor, "S i"], k: Float[Tensor, "1 T h d"], sight: Sigh
         HEADS=heads,
         WIDTH=width,
         BLOCK=block,
-        KEYS=MOST_KEYS,
+        KEYS=FOLDED_KEYS,
         num_warps=4,
         **launch.options(rows),
     )
@@ -135,7 +132,7 @@ def fold(
     outputs, block = len(weight), 64
     if count > 1:
         made = torch.einsum("nhd,lhd->nhl", weight.unflatten(1, (heads, width)), values[0])
-        folded.unflatten(1, (heads, MOST_KEYS))[:, :, first : first + count].copy_(made)
+        folded.unflatten(1, (heads, FOLDED_KEYS))[:, :, first : first + count].copy_(made)
         return
     _fold_kernel[(triton.cdiv(outputs, block), heads)](
         weight,
@@ -146,7 +143,7 @@ def fold(
         HEADS=heads,
         WIDTH=width,
         BLOCK=block,
-        KEYS=MOST_KEYS,
+        KEYS=FOLDED_KEYS,
         num_warps=4,
         **launch.options(1),
     )
