@@ -1,11 +1,10 @@
 """Train the small alignment weights within minutes on one GPU: record, train, choose, calibrate, judge once.
 
 Frames stay in memory and on the GPU: nothing is encoded or decoded on the way. People are seen by several cameras at
-once, each in another room, and half of the tasks are variants in other colours. What the renderer knows of hands is
-learned besides. Training goes on from the weights that ship (their trunk, where they do not look closely yet), or from
-nothing with ``--scratch``. Every so often validation pairs, of which some tasks are never trained on, are aligned; the
-best weights by their error are kept, and with those the share of a point that the posture makes up. Novel tasks are
-looked at after that, once.
+once, each in another room, and half of the tasks are variants in other colours. Training goes on from the weights that
+ship, or from nothing with ``--scratch``. Every so often validation pairs, of which some tasks are never trained on, are
+aligned; the best weights by their error are kept. Novel tasks are looked at after that, once. Hands are read by a
+network beside these weights, which ``align_hands.py`` teaches afterwards.
 
     python benchmarks/align_train.py OUT --minutes 7.5 --workers 20
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from hostbot.align.draw import Pairs
     from hostbot.align.encoders import FrameEncoder
     from hostbot.align.recipe import TrainConfig
+    from hostbot.align.small import SmallFrameEncoder
     from hostbot.align.train import Trainer
     from hostbot.align.videos import Embedded
     from hostbot.bench.record import Body
@@ -44,11 +44,9 @@ if TYPE_CHECKING:
 BODIES: tuple[Body, ...] = ("robot", "human")
 Job: TypeAlias = "tuple[str, Body, str, int, int, int]"
 """Part, body, task, variant (0: the bench's own), seed, cameras."""
-SHARES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Of a point that postures may make up; which it is, validation pairs decide."""
 TOGETHER = 2
 """Episodes of one variant, of each body."""
-SIZE, GLIMPSE = 96, 40
+SIZE = 96
 SEEDS = {"novel": 770_000, "valid": 620_000, "train": 10_000}
 TRIES = 8
 """Scenes that are tried for an episode, as ``hostbot sim record`` does."""
@@ -205,11 +203,7 @@ def pairs_of(takes: Sequence[Take], draw: Any, device: torch.device) -> Pairs:
         views = tuple(ours[0].views)
         lengths = np.array([t.length for t in ours])
         frames = np.concatenate([np.stack([t.views[v] for v in views], 1) for t in ours])
-        known = Annotations(
-            posture=np.concatenate([t.annotations.posture for t in ours]),
-            spots=np.concatenate([t.annotations.spots for t in ours]),
-        )
-        caches[body] = FrameCache(body, views, lengths, frames, known)
+        caches[body] = FrameCache(body, views, lengths, frames)
         caches[body].hold(device)
         for index, take in enumerate(ours):
             tasks.setdefault(take.task, {}).setdefault(body, []).append(index)
@@ -217,19 +211,23 @@ def pairs_of(takes: Sequence[Take], draw: Any, device: torch.device) -> Pairs:
 
 
 def encoder_of(given: argparse.Namespace) -> FrameEncoder:
-    """The shipped encoder, a new one, or a new one with the shipped one's trunk."""
+    """The shipped encoder, without its reader of hands, or a new one."""
     from hostbot.align.aligner import load_aligner
     from hostbot.align.small import SmallConfig, SmallFrameEncoder
 
-    sizes = {"glimpse": GLIMPSE} | ({} if given.width is None else {"width": given.width})
     if given.scratch:
-        return SmallFrameEncoder(SmallConfig(**sizes))
+        return SmallFrameEncoder(SmallConfig() if given.width is None else SmallConfig(width=given.width))
     shipped = load_aligner(given.weights).encoder
     assert isinstance(shipped, SmallFrameEncoder)
-    if shipped.config.glimpse or given.calibrate_only:
-        return shipped
-    made = SmallFrameEncoder(replace(shipped.config, **sizes))
-    made.load_state_dict(shipped.state_dict(), strict=False)
+    return shipped if given.calibrate_only else without_hands(shipped)
+
+
+def without_hands(encoder: SmallFrameEncoder) -> SmallFrameEncoder:
+    """The embedding alone."""
+    from hostbot.align.small import SmallFrameEncoder
+
+    made = SmallFrameEncoder(replace(encoder.config, hands=None))
+    made.load_state_dict({k: v for k, v in encoder.state_dict().items() if not k.startswith("hands.")})
     return made
 
 
@@ -281,35 +279,6 @@ def judged(aligner: Aligner, seen: Seen) -> dict[str, float]:
     if far:
         found["auroc"] = auroc(near, far)
     return {k: round(float(v), 4) for k, v in found.items()}
-
-
-def with_share(points: np.ndarray, width: int, was: float, share: float) -> np.ndarray:
-    """Embeddings in which postures make up another share."""
-    looks, postures = points[:, :width] / (1 - was) ** 0.5, points[:, width:] / was**0.5
-    return np.concatenate([(1 - share) ** 0.5 * looks, share**0.5 * postures], 1).astype(np.float32)
-
-
-def best_share(aligner: Aligner, parts: Sequence[Seen]) -> tuple[float, dict[str, float]]:
-    """Which share of postures aligns validation pairs best, and how well each does."""
-    from hostbot.align.small import SmallConfig
-
-    config = aligner.config.encoder
-    assert isinstance(config, SmallConfig)
-    found = {}
-    for share in SHARES:
-        errors = []
-        for seen in parts:
-            moved = [
-                {
-                    n: replace(v, points=with_share(v.points, config.embedding, config.telling, share))
-                    for n, v in of.items()
-                }
-                for of in seen.videos
-            ]
-            errors.append(judged(aligner, replace(seen, videos=moved))["both"])
-        found[str(share)] = round(float(np.mean(errors)), 4)
-    best = min(SHARES, key=lambda share: found[str(share)])
-    return best, found
 
 
 def through(where: str) -> None:
@@ -426,7 +395,7 @@ def train(trainer: Trainer, until: float, every: float, looks: Looks) -> None:
 
 
 def _told(report: Any, steps: int, pace: float) -> dict[str, Any]:
-    names = ("tcc", "dtw", "two_looks", "negatives", "posture", "gradient", "learning_rate")
+    names = ("tcc", "dtw", "two_looks", "negatives", "gradient", "learning_rate")
     parts = {name: float(f"{getattr(report, name):.4g}") for name in names}
     return {"step": report.step, "of": steps, "ms_a_step": round(1e3 * pace, 1)} | parts
 
@@ -464,7 +433,6 @@ def main() -> None:
     parser.add_argument("--gamma-f", type=float, default=0.5)
     parser.add_argument("--two-looks", type=float, default=0.5)
     parser.add_argument("--negatives", type=float, default=0.3)
-    parser.add_argument("--posture", type=float, default=8.0)
     parser.add_argument("--cameras", type=int, default=3, help="that see a person")
     parser.add_argument("--no-variants", action="store_true", help="the bench's own tasks only")
     parser.add_argument("--no-novel", action="store_true", help="do not look at novel tasks at all")
@@ -545,12 +513,6 @@ def run(given: argparse.Namespace) -> None:
     }  # fmt: skip
     write_json(given.out / "train.json", result)
     aligner = Aligner(trainer.encoder, config, device)
-    if not given.calibrate_only:
-        share, shares = best_share(aligner, [seen_by(aligner, valid)])
-        tell({"share": share, "shares": shares})
-        config = replace(config, encoder=replace(config.encoder, telling=share))
-        trainer.encoder.config = config.encoder
-        aligner = Aligner(trainer.encoder, config, device)
     notes = notes_of(given, looks.step, measure.hardware(device)["device"], time.time() - begin)
     held = pairs_of(valid, recipe.draw, torch.device("cpu"))
     summaries = summaries_of(aligner, pairs)
@@ -575,7 +537,7 @@ def recipe_of(given: argparse.Namespace, device: torch.device) -> TrainConfig:
     return small_recipe(
         steps=10**6, batch_size=given.pairs, learning_rate=given.learning_rate, save_every=2000,
         draw=small_draw(max_steps=given.frames, human_human=0.25), look_every=10**6, bf16=device.type == "cuda",
-        negatives=given.negatives, two_looks=given.two_looks, posture=given.posture,
+        negatives=given.negatives, two_looks=given.two_looks,
         loss=LossConfig(match=match, tcc_weight=0.3, dtw_weight=1.0),
     )  # fmt: skip
 
@@ -593,7 +555,7 @@ def notes_of(given: argparse.Namespace, steps: int, device: str, seconds: float)
     return {
         "trained": f"by benchmarks/align_train.py from {start}: {steps} steps of {given.pairs} pairs, "
         f"{seconds:.0f} s with the recording, on {device}; training tasks of the bench and variants "
-        "of them; no labels of what corresponds, but what the renderer knows of hands (docs/paper.md)",
+        "of them; no labels",
         "calibrated": "on human-robot pairs of training tasks, scenes from seed 620000 on, none of them trained on",
         "again": "python benchmarks/align_train.py OUT",
     }

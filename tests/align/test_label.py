@@ -12,6 +12,7 @@ from hostbot.align.calibrate import calibrate, fold_of, summaries_of
 from hostbot.align.company import STEPS, kept_steps
 from hostbot.align.confidence import FEATURES
 from hostbot.align.draw import Pairs
+from hostbot.align.hands import HandsConfig
 from hostbot.align.label import LabelConfig, label, parts_of_shard, reason_against
 from hostbot.align.labels import Labels, summary
 from hostbot.align.likeness import learn_likeness
@@ -292,7 +293,9 @@ def test_enough_tasks_keep_company_and_the_weights_carry_it(aligner, tmp_path):
 
 def test_company_and_likeness_are_of_looks_where_points_tell_more(tmp_path):
     torch.manual_seed(0)
-    encoder = SmallFrameEncoder(SmallConfig(size=32, width=4, offsets=(-1, 0, 1), embedding=16, glimpse=16))
+    encoder = SmallFrameEncoder(
+        SmallConfig(size=32, width=4, offsets=(-1, 0, 1), embedding=16, hands=HandsConfig(side=16))
+    )
     close = Aligner(encoder, AlignerConfig(encoder=encoder.config))
     pairs = make_pairs(tmp_path, num_tasks=9)
     summaries = summaries_of(close, pairs, per_task=1)

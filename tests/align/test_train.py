@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import torch
 
 from hostbot.align.aligner import Aligner, AlignerConfig
 from hostbot.align.calibrate import calibrate
-from hostbot.align.checkpoint import NOTE, Saved, save, step_folders
+from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.collapse import CollapseConfig, clock_share, look_for_collapse
 from hostbot.align.distributed import World
 from hostbot.align.evaluate import Truth
@@ -257,17 +256,6 @@ def test_resuming_asks_for_the_same_settings_and_a_checkpoint(whole, tmp_path):
     other = make_trainer(whole[0], dataclasses.replace(CONFIG, learning_rate=5.0))
     with pytest.raises(BadInput, match="learning_rate \\(0.0003, now 5.0\\)"):
         other.resume()
-
-
-def test_a_run_goes_on_that_began_before_a_setting_was_there(whole, tmp_path):
-    shutil.copytree(whole[0] / "run", tmp_path / "run")
-    note = step_folders(tmp_path / "run")[-1][1] / NOTE
-    saved = json.loads(note.read_text())
-    assert saved["config"].pop("posture") == 0
-    note.write_text(json.dumps(saved))
-    assert make_trainer(tmp_path).resume() == CONFIG.steps
-    with pytest.raises(BadInput, match="posture \\(0.0, now 1.0\\)"):
-        make_trainer(tmp_path, dataclasses.replace(CONFIG, posture=1.0)).resume()
 
 
 def test_batches_that_do_not_divide_are_refused(tmp_path):

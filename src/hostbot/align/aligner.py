@@ -31,7 +31,7 @@ from hostbot.align.distributed import whole
 from hostbot.align.encoders import FrameEncoder, on_hand, whole_clips
 from hostbot.align.maps import correspondence
 from hostbot.align.qwen import QwenConfig, QwenFrameEncoder
-from hostbot.align.small import CLOSE_LOOKS, SmallConfig, SmallFrameEncoder
+from hostbot.align.small import SmallConfig, SmallFrameEncoder
 from hostbot.config import from_dict, read_json, to_dict, write_json
 from hostbot.types import BadInput, Correspondence, Frames
 
@@ -72,10 +72,10 @@ def build_encoder(config: SmallConfig | QwenConfig, *, pretrained: bool = True) 
 
 
 def _settings(config: AlignerConfig) -> dict[str, Any]:
-    """What tells aligners apart; how one looks closely that never does is no part of it, nor was it of older ones."""
+    """What tells aligners apart; that one reads no hands is no part of it, nor was it of older ones."""
     found = to_dict(config)
-    if not found["encoder"].get("glimpse"):
-        found["encoder"] = {k: v for k, v in found["encoder"].items() if k not in CLOSE_LOOKS}
+    if found["encoder"].get("hands", ...) is None:
+        del found["encoder"]["hands"]
     return found
 
 

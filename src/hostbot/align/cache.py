@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from hostbot.align.posture import Annotations
 from hostbot.align.steps import step_frames
 from hostbot.config import read_json, to_dict, write_json
 from hostbot.types import BadInput, DataError, EpisodeSource
@@ -47,18 +46,12 @@ class FrameCache:
         views: tuple[str, ...],
         lengths: Int[np.ndarray, " E"],
         frames: UInt8[np.ndarray, "F V s s 3"],
-        annotations: Annotations | None = None,
     ) -> None:
         if len(frames) != lengths.sum() or frames.shape[1] != len(views):
             raise BadInput(
                 f"{name} has {lengths.sum()} frames of {len(views)} views, got {list(frames.shape[:2])}"
             )
-        if annotations is not None and annotations.spots.shape[:2] != frames.shape[:2]:
-            raise BadInput(
-                f"{name} has {list(frames.shape[:2])} pictures, annotated are {annotations.spots.shape[:2]}"
-            )
         self.name, self.views, self.lengths = name, views, lengths
-        self._annotations = annotations
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
         self._map = frames
         self._held: UInt8[Tensor, "F V s s 3"] | None = None
@@ -97,13 +90,6 @@ class FrameCache:
         if self._held is not None:
             return self._held[torch.from_numpy(rows).to(self._held.device)]
         return torch.from_numpy(self._map[rows])
-
-    def annotated(self, episode: int, steps: Int[np.ndarray, " T"]) -> Annotations | None:
-        """What is known of some steps of an episode; None where nothing is."""
-        if self._annotations is None:
-            return None
-        rows = self._starts[episode] + np.asarray(steps)
-        return Annotations(posture=self._annotations.posture[rows], spots=self._annotations.spots[rows])
 
     def padded(
         self, episodes: Int[np.ndarray, " B"], num: int, views: Int[np.ndarray, "B v"]

@@ -19,7 +19,6 @@ from torch import Tensor
 from hostbot.align.cache import FrameCache
 from hostbot.align.encoders import Clips, on_hand
 from hostbot.align.look import WIDTH, Look, LookConfig, draw_look
-from hostbot.align.posture import GLIMPSES, POSTURE
 from hostbot.types import BadInput, DataError
 
 Tasks = Mapping[str, Mapping[str, Sequence[int]]]
@@ -79,10 +78,6 @@ class Batch:
     looks: Float[Tensor, "2B V look"]
     tasks: Int[Tensor, " B"]
     """Each pair's task, by number."""
-    posture: Float[Tensor, "2B T P"] | None = None
-    """Of every step, where datasets are annotated."""
-    spots: Float[Tensor, "2B T V H 2"] | None = None
-    """Where hands are in pictures as they were recorded."""
 
 
 class Pairs:
@@ -170,21 +165,7 @@ class Pairs:
             picked=picked,
             num_picked=torch.tensor([len(c.steps) for c in clips]),
         )
-        posture, spots = self._annotations(clips, (*picked.shape, num_views))
-        return Batch(clips=loaded, second=second, looks=looks, tasks=tasks, posture=posture, spots=spots)
-
-    def _annotations(
-        self, clips: Sequence[Clip], shape: tuple[int, ...]
-    ) -> tuple[Float[Tensor, "2B T P"], Float[Tensor, "2B T V H 2"]] | tuple[None, None]:
-        """Of picked steps and views, 0 where padded; none unless all is annotated."""
-        posture, spots = torch.zeros(*shape[:2], len(POSTURE)), torch.zeros(*shape, GLIMPSES, 2)
-        for place, clip in enumerate(clips):
-            known = self.caches[clip.body].annotated(clip.episode, clip.steps)
-            if known is None:
-                return None, None
-            posture[place, : len(clip.steps)] = torch.from_numpy(known.posture)
-            spots[place, : len(clip.steps), : len(clip.views)] = torch.from_numpy(known.spots[:, clip.views])
-        return posture, spots
+        return Batch(clips=loaded, second=second, looks=looks, tasks=tasks)
 
     def _frames(self, clips: Sequence[Clip], num_frames: int, num_views: int) -> UInt8[Tensor, "B F V s s 3"]:
         """All frames, one reading a body; what is padded repeats a last frame and a first view."""

@@ -129,14 +129,11 @@ class FrameEncoder(nn.Module, ABC):
             raise BadInput(
                 f"this encoder reads frames of {self.size}x{self.size}, got {tuple(clips.frames.shape[3:5])}"
             )
-        found = self.points(self.hidden(clips, clips.present[None] if views is None else views))
+        hidden = self.hidden(clips, clips.present[None] if views is None else views)
+        with torch.autocast(hidden.device.type, enabled=False):
+            found = F.normalize(self.projection(hidden.float()), dim=-1)
         return found[0] if views is None else found
 
     def looks(self, points: Float[Tensor, "*n d"]) -> Float[Tensor, "*n e"]:
-        """What of a point says how things look, on a unit sphere of its own; all of it, unless more is told."""
+        """What of a point is eq:embedding's; all of it, unless hands are read besides."""
         return points
-
-    def points(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n d"]:
-        """eq:embedding."""
-        with torch.autocast(hidden.device.type, enabled=False):
-            return F.normalize(self.projection(hidden.float()), dim=-1)

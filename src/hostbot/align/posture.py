@@ -1,12 +1,11 @@
 """What hands do at a moment, whoever's they are: learned where it is known, told of every frame.
 
 The paper starts from an encoder that has seen millions of hands; one from nothing has to be told what a hand is. So
-for weights of ``benchmarks/align_train.py``, and for them alone, a few numbers that the renderer knows are learned
-besides: how high hands are and where they are heading, how far open, whether they touch anything. Both bodies have
-them. They are what any dataset of hand poses holds: nothing of them says how far a task has come, or which moment of
-another video is alike.
+for the weights that ship, and for them alone, a few numbers that the renderer knows are learned besides: how high hands
+are and where they are heading, how far open, whether they touch anything. Both bodies have them. They are what any
+dataset of hand poses holds: nothing of them says how far a task has come, or which moment of another video is alike.
 
-Legend: B videos, T steps, V views, G glimpses, H hands, P numbers of a posture.
+Legend: T steps, V views, H hands, F frames of all videos, M pictures, P numbers of a posture.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
 from hostbot.types import BadInput
@@ -23,6 +22,8 @@ from hostbot.types import BadInput
 POSTURE = ("rising", "crossing", "speed", "opening up", "height", "opening", "touching", "stirring")
 """Where the hand that moves is heading, up and across; how fast at most; how fast hands open; the lowest hand's height;
 the narrower opening; whether any thing is touched; how fast a thing moves at most."""
+MOTION = ("across", "down", "far")
+"""How the hand that moves most moves in the picture of the last view: learned besides, compared nowhere."""
 GLIMPSES = 2
 """Places in a picture that are looked at closely: one for each hand."""
 _SPEED, _HEIGHT, _OPENING = 0.16, 0.05, 0.03
@@ -34,6 +35,8 @@ _SPREAD = (0.52, 0.44, 0.41, 0.49, 0.99, 0.59, 0.50, 0.37)
 """Of each number, over the bench's training tasks."""
 _WEIGHTS = (2.0, 1.0, 0.5, 2.0, 2.0, 1.0, 1.0, 0.5)
 """How much each counts when frames are compared: found on training tasks, like the share of all of them together."""
+_SEEN = 4.0
+"""A quarter of half a picture counts as much as the others."""
 _WIDEST = 2.0
 """Radians: twice as much is not yet near again."""
 
@@ -80,6 +83,22 @@ def on_circles(told: Float[Tensor, "*n P"]) -> Float[Tensor, "*n 2P"]:
     return torch.cat([radii * angles.cos(), radii * angles.sin()], -1)
 
 
+def motion_seen(
+    spots: Float[np.ndarray, "F V H 2"], lengths: Int[np.ndarray, " E"], reach: int = 2
+) -> Float32[np.ndarray, "F 3"]:
+    """How far the hand that moves most gets in the last view, from so many frames before to after; no side counts."""
+    ends = np.repeat(np.cumsum(lengths), lengths)
+    row = np.arange(len(spots))
+    before, after = (
+        np.maximum(row - reach, ends - np.repeat(lengths, lengths)),
+        np.minimum(row + reach, ends - 1),
+    )
+    ways = spots[after, -1] - spots[before, -1]
+    most = ways[row, np.linalg.norm(ways, axis=2).argmax(1)]
+    told = np.stack([np.abs(most[:, 0]), most[:, 1], np.linalg.norm(most, axis=1)], 1)
+    return (_SEEN * told).astype(np.float32)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Annotations:
     """What is known of a video's steps besides its pictures."""
@@ -97,28 +116,7 @@ class Annotations:
             )
 
 
-def seen_spots(
-    spots: Float[Tensor, "*n V H 2"],
-    mirror: Float[Tensor, "*n V"],
-    scale: Float[Tensor, "*n V"],
-    centre: Float[Tensor, "*n V 2"],
-) -> Float[Tensor, "*n V H 2"]:
-    """Where hands are in pictures that were mirrored and cropped, the one further left first: no picture says whose."""
-    factor = torch.stack([scale * mirror, scale], -1)[..., None, :]
-    moved = (spots - centre[..., None, :]) / factor
-    order = moved[..., 0].argsort(-1)[..., None].expand(moved.shape)
-    return moved.gather(-2, order).clamp(-1, 1)
-
-
-def posture_loss(
-    told: Float[Tensor, "B T P"], wanted: Float[Tensor, "B T P"], there: Bool[Tensor, "B T"]
-) -> Float[Tensor, ""]:
-    """Mean squared error over steps that are there."""
-    return (told.float() - wanted).square().mean(-1)[there].mean()
-
-
-def spots_loss(
-    found: Float[Tensor, "B T V G 2"], wanted: Float[Tensor, "B T V H 2"], seen: Bool[Tensor, "B T V"]
-) -> Float[Tensor, ""]:
-    """Mean squared distance over pictures that are there, in halves of a side."""
-    return (found.float() - wanted).square().sum(-1).mean(-1)[seen].mean()
+def in_order(spots: Float[Tensor, "*n H 2"]) -> Float[Tensor, "*n H 2"]:
+    """Places inside the picture, the one further left first: no picture says whose hand it is."""
+    order = spots[..., 0].argsort(-1)[..., None].expand(spots.shape)
+    return spots.gather(-2, order).clamp(-1, 1)

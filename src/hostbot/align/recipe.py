@@ -41,9 +41,6 @@ class TrainConfig:
     negatives: float = 0.0
     """Weight of the loss that tells tasks apart; the paper has none."""
     negatives_temperature: float = 0.05
-    posture: float = 0.0
-    """Weight of what is known of hands, where datasets are annotated and the encoder looks closely; the paper has
-    none."""
     collapse: CollapseConfig = field(default_factory=CollapseConfig)
     seed: int = 0
     save_every: int = 500
@@ -73,7 +70,6 @@ class StepReport:
     dtw: float
     two_looks: float
     negatives: float
-    posture: float
     total: float
     gradient: float
     learning_rate: float

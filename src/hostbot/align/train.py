@@ -28,7 +28,7 @@ from hostbot.align.draw import Batch, Pairs
 from hostbot.align.encoders import FrameEncoder
 from hostbot.align.objective import StepLoss, step_loss
 from hostbot.align.recipe import StepReport, TrainConfig, learning_rate
-from hostbot.config import from_dict, to_dict
+from hostbot.config import to_dict
 from hostbot.types import BadInput
 
 
@@ -102,8 +102,7 @@ class Trainer:
         self._count(skipped)
         self.step += 1
         due = self.step % self.config.look_every == 0 or self.step == self.config.steps
-        names = ("tcc", "dtw", "two_looks", "negatives", "posture", "total", "gradient")
-        named = dict(zip(names, told, strict=True))
+        named = dict(zip(("tcc", "dtw", "two_looks", "negatives", "total", "gradient"), told, strict=True))
         look = self.look() if due else None
         report = StepReport(step=self.step, learning_rate=rate, skipped=skipped, collapse=look, **named)
         return report, stop > 0
@@ -111,8 +110,7 @@ class Trainer:
     def _agreed(self, found: StepLoss, norm: Tensor) -> list[float]:
         """One message for all that processes must agree on; a stop asked of any of them stops all."""
         stop = torch.tensor(float(self.stopping), device=norm.device)
-        parts = [found.tcc, found.dtw, found.two_looks, found.negatives, found.posture, found.total]
-        figures = [*parts, norm, stop]
+        figures = [found.tcc, found.dtw, found.two_looks, found.negatives, found.total, norm, stop]
         means: list[float] = self.world.mean(torch.stack([f.detach().float() for f in figures])).tolist()
         return means
 
@@ -130,7 +128,7 @@ class Trainer:
         drawn = [self.pairs.draw(2**31, slot) for slot in range(num)]
         clips = self.pairs.load([demo for _, demo, _ in drawn], torch.arange(num)).clips
         self.encoder.eval()
-        found = self.encoder.looks(self.encoder(clips.to(self.world.device))).float().cpu().numpy()
+        found = self.encoder(clips.to(self.world.device)).float().cpu().numpy()
         self.encoder.train()
         tasks = [task for task, _, _ in drawn]
         if len(set(tasks)) < 2:
@@ -174,9 +172,7 @@ class Trainer:
         if not found:
             raise BadInput(f"{self.folder} holds no checkpoint to go on from; train without --resume")
         saved = Saved(found[-1][1])
-        # A setting that was not there yet was what it is by default.
-        then = to_dict(from_dict(TrainConfig, saved.note["config"], str(found[-1][1])))
-        _same_settings(then, to_dict(self.config), found[-1][1])
+        _same_settings(saved.note["config"], to_dict(self.config), found[-1][1])
         names = {f"model/{name}" for name in self.named}
         if missing := sorted(names - saved.names()):
             raise BadInput(f"{found[-1][1]} is of another encoder: it lacks {missing[0]}")

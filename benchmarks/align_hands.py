@@ -1,0 +1,368 @@
+"""Teach the reader of hands that stands beside the small alignment weights: record, teach, follow, choose, calibrate.
+
+What the renderer knows of hands in training tasks (how high, where heading, how far open) is learned by a network of
+its own; the embedding, which is learned without labels, stays what it was. One task in six of the validation pairs is
+never learned from. Which share of a point postures make up, validation pairs decide; novel tasks are looked at after
+that, once. Runs on a laptop:
+
+    python benchmarks/align_hands.py OUT
+
+OUT gets align.json, align.safetensors and hands.json (figures, settings, hardware). A run that was interrupted goes on:
+recordings and steps that are done are kept under OUT/work, which can be removed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from align_train import (
+    APART,
+    BODIES,
+    SEEDS,
+    Job,
+    Seen,
+    Take,
+    base,
+    judged,
+    on_novel,
+    pairs_of,
+    plain,
+    record_one,
+    seen_by,
+    without_hands,
+)
+
+from hostbot.align.posture import Annotations
+from hostbot.config import read_json, write_json
+from hostbot.types import Event
+
+if TYPE_CHECKING:
+    from hostbot.align.aligner import Aligner
+    from hostbot.align.hands import HandReader
+    from hostbot.align.teach import Report, TeachConfig, Videos
+
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Of a point that postures may make up; which it is, validation pairs decide."""
+TOGETHER = 2
+"""Episodes of the bench's own task, then as many of a variant of it, and so on."""
+
+
+class Kept:
+    """Recorded takes whose frames lie on disk: there are more than memory holds twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.index = folder, folder / "takes.json"
+
+    def takes(self) -> list[Take]:
+        """As they were recorded."""
+        found, arrays = [], {}
+        known = np.load(self.folder / "known.npz", allow_pickle=False)
+        for k, entry in enumerate(read_json(self.index)):
+            body, first, length, views = (entry[n] for n in ("body", "first", "length", "views"))
+            if body not in arrays:
+                raw = np.memmap(self.folder / f"{body}.raw", np.uint8, "r")
+                arrays[body] = raw.reshape(-1, len(views), *entry["shape"])
+            frames = arrays[body][first : first + length]
+            told = Annotations(posture=known[f"posture{k}"], spots=known[f"spots{k}"])
+            found.append(Take(
+                part=entry["part"], body=body, task=entry["task"], instruction=entry["instruction"],
+                views={view: frames[:, v] for v, view in enumerate(views)}, annotations=told,
+                events=tuple(Event(**event) for event in entry["events"]),
+            ))  # fmt: skip
+        return found
+
+    def keep(self, takes: Iterable[Take]) -> None:
+        """Write them down; nothing counts before all are there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entries, known, counts = [], {}, dict.fromkeys(BODIES, 0)
+        files = {body: (self.folder / f"{body}.raw").open("wb") for body in BODIES}
+        for k, take in enumerate(takes):
+            frames = np.stack(list(take.views.values()), 1)
+            files[take.body].write(frames.tobytes())
+            known |= {f"posture{k}": take.annotations.posture, f"spots{k}": take.annotations.spots}
+            entries.append({
+                "part": take.part, "body": take.body, "task": take.task, "instruction": take.instruction,
+                "views": list(take.views), "shape": frames.shape[2:], "first": counts[take.body],
+                "length": take.length, "events": [asdict(event) for event in take.events],
+            })  # fmt: skip
+            counts[take.body] += take.length
+        for file in files.values():
+            file.close()
+        np.savez(self.folder / "known.npz", **known)
+        write_json(self.index, entries)
+
+
+def jobs(given: argparse.Namespace) -> list[Job]:
+    """What to record: novel and validation pairs, then what is learned from."""
+    from hostbot.sim.catalogue import split
+
+    names = {part: list(split().names(part)) for part in ("train", "novel")}
+    if given.tasks:
+        names = {p: n[:: max(1, len(n) // given.tasks)][: given.tasks] for p, n in names.items()}
+    found: list[Job] = [
+        ("valid", b, n, 0, SEEDS["valid"], 1) for n in sorted(names["train"])[::2] for b in BODIES
+    ]
+    if not given.no_novel:
+        found += [
+            ("novel", b, n, 0, SEEDS["novel"] + k, 1)
+            for k in range(2)
+            for n in names["novel"]
+            for b in BODIES
+        ]
+    for body, num, cameras in (("human", given.people, given.cameras), ("robot", given.robots, 1)):
+        for k in range(num):
+            variant = k // TOGETHER if k // TOGETHER % 2 else 0
+            found += [("train", body, n, variant, given.first_seed + k, cameras) for n in names["train"]]
+    return found
+
+
+def recorded(listed: Sequence[Job], workers: int, bad: list[str]) -> Iterable[Take]:
+    """All that succeed, as they come; the others are counted."""
+    begin = time.time()
+    with get_context("spawn").Pool(workers) as pool:
+        for done, found in enumerate(pool.imap(record_one, listed, chunksize=4), 1):
+            if isinstance(found, str):
+                bad.append(found)
+            else:
+                yield from found
+            if done % 200 == 0 or done == len(listed):
+                left = (time.time() - begin) / done * (len(listed) - done)
+                print(f"recorded {done} of {len(listed)}, {len(bad)} bad, {left:.0f} s left", flush=True)
+
+
+def videos_of(takes: Sequence[Take], body: str) -> Videos:
+    """All takes of one body as one array; it is copied into memory, which is read in any order."""
+    from hostbot.align.encoders import on_hand
+    from hostbot.align.teach import Videos
+
+    ours = [take for take in takes if take.body == body]
+    views, lengths = tuple(ours[0].views), np.array([take.length for take in ours])
+    first = next(iter(ours[0].views.values()))
+    frames = np.empty((lengths.sum(), len(views), *first.shape[1:]), np.uint8)
+    for take, start in zip(ours, np.cumsum(lengths) - lengths, strict=True):
+        for v, view in enumerate(views):
+            frames[start : start + take.length, v] = take.views[view]
+    known = Annotations(
+        posture=np.concatenate([take.annotations.posture for take in ours]),
+        spots=np.concatenate([take.annotations.spots for take in ours]),
+    )
+    return Videos(views, frames, lengths, known, tuple(on_hand(view) for view in views))
+
+
+def config_of(given: argparse.Namespace) -> TeachConfig:
+    from hostbot.align.teach import TeachConfig
+
+    return TeachConfig(
+        steps=given.steps, follow_steps=given.follow_steps, seed=given.seed, learning_rate=given.learning_rate,
+        moments={"human": given.moments, "robot": max(1, given.moments // 5)}, weights={"human": 1.0, "robot": 0.5},
+    )  # fmt: skip
+
+
+def taught(
+    reader: HandReader, sources: dict[str, Videos], config: TeachConfig, work: Path, tell: Any
+) -> None:
+    """Single moments, then whole videos."""
+    from hostbot.align.teach import Teacher, follow
+
+    teacher = Teacher(reader, sources, config, work / "run")
+    if begun := teacher.resume():
+        print(f"going on from step {begun}", flush=True)
+    begin, mean = time.time(), Mean()
+    for report in teacher.run():
+        mean.add(_numbers(report))
+        if report.step % 100 == 0:
+            left = (time.time() - begin) / (report.step - begun) * (config.steps - report.step)
+            tell({"step": report.step, "of": config.steps, "left_s": round(left)} | mean.told())
+    mean = Mean()
+    for step, errors in follow(reader, sources, config):
+        mean.add(errors)
+        if step % 100 == 0:
+            tell({"follow": step, "of": config.follow_steps} | mean.told())
+
+
+def _numbers(report: Report) -> dict[str, float]:
+    named = {"posture": report.posture, "place": report.spots}
+    return {f"{what}, {name}": v for what, values in named.items() for name, v in values.items()}
+
+
+@dataclass
+class Mean:
+    """Running means of the last hundred steps or so."""
+
+    values: dict[str, float] | None = None
+
+    def add(self, new: dict[str, float]) -> None:
+        was = self.values or new
+        self.values = {k: 0.97 * was[k] + 0.03 * v for k, v in new.items()}
+
+    def told(self) -> dict[str, float]:
+        return {k: round(v, 4) for k, v in (self.values or {}).items()}
+
+
+def with_share(points: np.ndarray, width: int, was: float, share: float) -> np.ndarray:
+    """Embeddings in which postures make up another share."""
+    looks, postures = points[:, :width] / (1 - was) ** 0.5, points[:, width:] / was**0.5
+    return np.concatenate([(1 - share) ** 0.5 * looks, share**0.5 * postures], 1).astype(np.float32)
+
+
+def best_share(aligner: Aligner, seen: Seen) -> tuple[float, dict[str, float]]:
+    """Which share of postures aligns validation pairs best, and how well each does."""
+    from hostbot.align.small import SmallConfig
+
+    config = aligner.config.encoder
+    assert isinstance(config, SmallConfig)
+    assert config.hands is not None
+    width, was, found = config.embedding, config.hands.share, {}
+    for share in SHARES:
+        moved = [
+            {n: replace(v, points=with_share(v.points, width, was, share)) for n, v in of.items()}
+            for of in seen.videos
+        ]
+        found[share] = judged(aligner, replace(seen, videos=moved))["both"]
+    return min(SHARES, key=lambda share: found[share]), {str(k): v for k, v in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    parser.add_argument(
+        "--weights", type=Path, help="embedding to stand beside, instead of the one that ships"
+    )
+    parser.add_argument("--people", type=int, default=6, help="human episodes of a task")
+    parser.add_argument("--cameras", type=int, default=3, help="that see a person, each in another room")
+    parser.add_argument("--robots", type=int, default=4, help="robot episodes of a task")
+    parser.add_argument(
+        "--first-seed", type=int, default=SEEDS["train"], help="of scenes that are learned from"
+    )
+    parser.add_argument("--tasks", type=int, help="only so many of each split, to try the script")
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--follow-steps", type=int, default=2000)
+    parser.add_argument(
+        "--moments", type=int, default=112, help="of people, a step; a fifth as many of robots"
+    )
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="that record")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compute")
+    parser.add_argument("--no-novel", action="store_true", help="do not look at novel tasks at all")
+    run(parser.parse_args())
+
+
+def run(given: argparse.Namespace) -> None:
+    import measure
+    import torch
+
+    from hostbot.align.aligner import Aligner, load_aligner, save_aligner
+    from hostbot.align.calibrate import calibrate, summaries_of
+    from hostbot.align.hands import HandReader, HandsConfig
+    from hostbot.align.recipe import small_draw
+    from hostbot.align.small import SmallFrameEncoder
+
+    begin = time.time()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the workers
+    torch.set_num_threads(given.threads)
+    log: list[dict[str, Any]] = []
+
+    def tell(what: dict[str, Any]) -> None:
+        log.append({"second": round(time.time() - begin, 1)} | plain(what))
+        print(json.dumps(log[-1]), flush=True)
+
+    kept, bad = Kept(given.out / "work"), []  # type: ignore[var-annotated]
+    if not kept.index.exists():
+        kept.keep(recorded(jobs(given), given.workers, bad))
+    takes = kept.takes()
+    tell({"takes": len(takes), "bad": len(bad), "first bad": bad[:3]})
+    valid = [take for take in takes if take.part == "valid"]
+    apart = set(sorted({take.task for take in valid})[::APART])
+    learned = [take for take in takes if take.part == "train" and base(take.task) not in apart]
+    was = load_aligner(given.weights)
+    assert isinstance(was.encoder, SmallFrameEncoder)
+    plainly = without_hands(was.encoder)
+    torch.manual_seed(given.seed)
+    reader, config = HandReader(HandsConfig(), plainly.size), config_of(given)
+    taught(reader, {body: videos_of(learned, body) for body in BODIES}, config, given.out / "work", tell)
+
+    def beside(share: float) -> Aligner:
+        hands = replace(reader.config, share=share)
+        encoder = SmallFrameEncoder(replace(plainly.config, hands=hands))
+        encoder.load_state_dict(
+            plainly.state_dict() | {f"hands.{k}": v for k, v in reader.state_dict().items()}
+        )
+        return Aligner(encoder, replace(was.config, encoder=encoder.config, calibration=None))
+
+    aligner = beside(SHARES[0])
+    seen = seen_by(aligner, valid)
+    share, shares = best_share(aligner, seen)
+    tell({"share": share, "shares": shares})
+    aligner = beside(share)
+    chosen = [take for take in valid if take.task in apart]
+    tell(
+        {
+            "valid": judged(aligner, seen_by(aligner, valid)),
+            "apart": judged(aligner, seen_by(aligner, chosen)),
+        }
+    )
+    draw = small_draw()
+    once = first_of_each(learned, 1)
+    summaries = summaries_of(
+        Aligner(plainly, replace(was.config, encoder=plainly.config)), pairs_of(once, draw, aligner.device)
+    )
+    held = pairs_of(valid, draw, aligner.device)
+    calibrated = calibrate(aligner, held, num=min(160, 2 * len(held.names)), summaries=summaries)
+    aligner = aligner if calibrated is None else calibrated.of(aligner)
+    notes = notes_of(given, len(learned), measure.hardware(aligner.device)["device"], time.time() - begin)
+    save_aligner(aligner.encoder, aligner.config, given.out / "align.json", notes, company=aligner.company)
+    tell({"calibrated": load_aligner(given.out).identity})
+    result: dict[str, Any] = {
+        "settings": {k: str(v) for k, v in vars(given).items()}, "hardware": measure.hardware(aligner.device),
+        "commit": measure.commit(), "videos learned from": len(learned), "log": log,
+    }  # fmt: skip
+    if not given.no_novel:
+        result["novel"] = plain(on_novel(load_aligner(given.out), [t for t in takes if t.part == "novel"]))
+        print(json.dumps({k: v for k, v in result["novel"].items() if k != "families"}), flush=True)
+    result["seconds"] = round(time.time() - begin, 1)
+    write_json(given.out / "hands.json", result)
+
+
+def first_of_each(takes: Sequence[Take], num: int) -> list[Take]:
+    """So many takes of each task, of either body."""
+    counts: dict[tuple[str, str], int] = {}
+    found = []
+    for take in takes:
+        key = (take.body, take.task)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= num:
+            found.append(take)
+    return found
+
+
+def notes_of(given: argparse.Namespace, videos: int, device: str, seconds: float) -> dict[str, str]:
+    was = read_json(given.weights / "align.json" if given.weights else _shipped())["notes"]
+    return {
+        "trained": was["trained"],
+        "hands": f"by benchmarks/align_hands.py: {given.steps} and {given.follow_steps} steps over {videos} videos of "
+        f"training tasks, from what the renderer knows of hands (docs/paper.md); {seconds:.0f} s on {device}",
+        "calibrated": "on human-robot pairs of training tasks, scenes from seed 620000 on, none of them trained on",
+        "again": "python benchmarks/align_hands.py OUT",
+    }
+
+
+def _shipped() -> Path:
+    from hostbot.align.aligner import SHIPPED
+
+    return SHIPPED
+
+
+if __name__ == "__main__":
+    main()
