@@ -17,7 +17,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +27,7 @@ import numpy as np
 from align_train import (
     APART,
     BODIES,
+    DRILL,
     SEEDS,
     Job,
     Seen,
@@ -57,28 +58,49 @@ TOGETHER = 2
 
 
 class Kept:
-    """Recorded takes whose frames lie on disk: there are more than memory holds twice."""
+    """Recorded takes whose frames lie on disk: there are more than memory holds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.index = folder, folder / "takes.json"
 
     def takes(self) -> list[Take]:
         """As they were recorded."""
-        found, arrays = [], {}
-        known = np.load(self.folder / "known.npz", allow_pickle=False)
+        known, pictures = np.load(self.folder / "known.npz", allow_pickle=False), self._pictures()
+        found = []
         for k, entry in enumerate(read_json(self.index)):
-            body, first, length, views = (entry[n] for n in ("body", "first", "length", "views"))
-            if body not in arrays:
-                raw = np.memmap(self.folder / f"{body}.raw", np.uint8, "r")
-                arrays[body] = raw.reshape(-1, len(views), *entry["shape"])
-            frames = arrays[body][first : first + length]
+            frames = pictures[entry["body"]][entry["first"] : entry["first"] + entry["length"]]
             told = Annotations(posture=known[f"posture{k}"], spots=known[f"spots{k}"])
             found.append(Take(
-                part=entry["part"], body=body, task=entry["task"], instruction=entry["instruction"],
-                views={view: frames[:, v] for v, view in enumerate(views)}, annotations=told,
+                part=entry["part"], body=entry["body"], task=entry["task"], instruction=entry["instruction"],
+                views={view: frames[:, v] for v, view in enumerate(entry["views"])}, annotations=told,
                 events=tuple(Event(**event) for event in entry["events"]),
             ))  # fmt: skip
         return found
+
+    def videos(self, body: str, without: Container[str]) -> Videos:
+        """All that one body's are learned from, but those of some tasks; pictures stay on disk until they are drawn."""
+        from hostbot.align.encoders import on_hand
+        from hostbot.align.teach import Videos
+
+        known = np.load(self.folder / "known.npz", allow_pickle=False)
+        chosen = [
+            (k, entry)
+            for k, entry in enumerate(read_json(self.index))
+            if entry["body"] == body and entry["part"] == "train" and base(entry["task"]) not in without
+        ]
+        views = tuple(chosen[0][1]["views"])
+        lengths, first = (np.array([entry[what] for _, entry in chosen]) for what in ("length", "first"))
+        told = {w: np.concatenate([known[f"{w}{k}"] for k, _ in chosen]) for w in ("posture", "spots")}
+        riding = tuple(on_hand(view) for view in views)
+        return Videos(views, self._pictures()[body], lengths, Annotations(**told), riding, first)
+
+    def _pictures(self) -> dict[str, np.ndarray]:
+        """Of each body, all takes one after the other."""
+        shapes = {e["body"]: (-1, len(e["views"]), *e["shape"]) for e in read_json(self.index)}
+        return {
+            body: np.memmap(self.folder / f"{body}.raw", np.uint8, "r").reshape(shape)
+            for body, shape in shapes.items()
+        }
 
     def keep(self, takes: Iterable[Take]) -> None:
         """Write them down; nothing counts before all are there."""
@@ -122,6 +144,8 @@ def jobs(given: argparse.Namespace) -> list[Job]:
         for k in range(num):
             variant = k // TOGETHER if k // TOGETHER % 2 else 0
             found += [("train", body, n, variant, given.first_seed + k, cameras) for n in names["train"]]
+    for body, num, cameras in (("human", given.drills, given.cameras), ("robot", given.drills // 3, 1)):
+        found += [("train", body, DRILL, k % 4, given.first_seed + k, cameras) for k in range(num)]
     return found
 
 
@@ -137,25 +161,6 @@ def recorded(listed: Sequence[Job], workers: int, bad: list[str]) -> Iterable[Ta
             if done % 200 == 0 or done == len(listed):
                 left = (time.time() - begin) / done * (len(listed) - done)
                 print(f"recorded {done} of {len(listed)}, {len(bad)} bad, {left:.0f} s left", flush=True)
-
-
-def videos_of(takes: Sequence[Take], body: str) -> Videos:
-    """All takes of one body as one array; it is copied into memory, which is read in any order."""
-    from hostbot.align.encoders import on_hand
-    from hostbot.align.teach import Videos
-
-    ours = [take for take in takes if take.body == body]
-    views, lengths = tuple(ours[0].views), np.array([take.length for take in ours])
-    first = next(iter(ours[0].views.values()))
-    frames = np.empty((lengths.sum(), len(views), *first.shape[1:]), np.uint8)
-    for take, start in zip(ours, np.cumsum(lengths) - lengths, strict=True):
-        for v, view in enumerate(views):
-            frames[start : start + take.length, v] = take.views[view]
-    known = Annotations(
-        posture=np.concatenate([take.annotations.posture for take in ours]),
-        spots=np.concatenate([take.annotations.spots for take in ours]),
-    )
-    return Videos(views, frames, lengths, known, tuple(on_hand(view) for view in views))
 
 
 def config_of(given: argparse.Namespace) -> TeachConfig:
@@ -243,6 +248,9 @@ def main() -> None:
     parser.add_argument("--cameras", type=int, default=3, help="that see a person, each in another room")
     parser.add_argument("--robots", type=int, default=4, help="robot episodes of a task")
     parser.add_argument(
+        "--drills", type=int, default=900, help="of people: hands that do what no task asks for; a third of robots"
+    )
+    parser.add_argument(
         "--first-seed", type=int, default=SEEDS["train"], help="of scenes that are learned from"
     )
     parser.add_argument("--tasks", type=int, help="only so many of each split, to try the script")
@@ -291,7 +299,7 @@ def run(given: argparse.Namespace) -> None:
     plainly = without_hands(was.encoder)
     torch.manual_seed(given.seed)
     reader, config = HandReader(HandsConfig(), plainly.size), config_of(given)
-    taught(reader, {body: videos_of(learned, body) for body in BODIES}, config, given.out / "work", tell)
+    taught(reader, {body: kept.videos(body, apart) for body in BODIES}, config, given.out / "work", tell)
 
     def beside(share: float) -> Aligner:
         hands = replace(reader.config, share=share)

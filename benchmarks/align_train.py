@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 BODIES: tuple[Body, ...] = ("robot", "human")
 Job: TypeAlias = "tuple[str, Body, str, int, int, int]"
-"""Part, body, task, variant (0: the bench's own), seed, cameras."""
+"""Part, body, task, variant (0: the bench's own), seed, cameras; of a drill, which of its things is meant."""
+DRILL = "drill"
 TOGETHER = 2
 """Episodes of one variant, of each body."""
 SIZE = 96
@@ -114,13 +115,18 @@ def record_one(job: Job) -> list[Take] | str:
     from hostbot.bench.leads import STRIDE
     from hostbot.sim.catalogue import task
     from hostbot.sim.demonstrator import DemonstratorConfig
+    from hostbot.sim.drills import drill
     from hostbot.sim.env import EnvConfig
     from hostbot.sim.variants import varied
 
     for again in range(TRIES):
         used = seed + again * STRIDE
+        told = f"{name}~{used}.{variant}" if name == DRILL else f"{name}~{variant}" if variant else name
         try:
-            one = varied(task(name), variant, used) if variant else task(name)
+            if name == DRILL:
+                one = drill(used, variant, begun=False)
+            else:
+                one = varied(task(name), variant, used) if variant else task(name)
             if body == "human":
                 made = annotated_human(one, used, DemonstratorConfig(size=SIZE), cameras)
             else:
@@ -129,13 +135,13 @@ def record_one(job: Job) -> list[Take] | str:
         except Exception as error:  # one bad scene must not end the recording; it is counted and told
             return f"{body} {name} {used}: {type(error).__name__}: {error}"
         if made:
-            known = {"part": part, "body": body, "task": f"{name}~{variant}" if variant else name}
+            known = {"part": part, "body": body, "task": told}
             return [Take(instruction=one.instructions[0], **known, **vars(take)) for take in made]
     return f"{body} {name} {seed}: no success in {TRIES} tries"
 
 
 def base(task: str) -> str:
-    """The bench's own task of which this may be a variant."""
+    """The bench's own task of which this may be a variant; that of a drill is no task."""
     return task.partition("~")[0]
 
 

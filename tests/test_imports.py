@@ -13,7 +13,7 @@ SRC = Path(hostbot.__file__).parent
 LAYERS = [
     {"types"},
     {"config"},
-    {"geometry", "flow", "video"},
+    {"geometry", "flow", "orthogonal", "video"},
     {"align", "couple"},
     {"model", "data", "memory", "sim"},
     {"policy"},

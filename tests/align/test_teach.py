@@ -68,8 +68,22 @@ def test_moments_come_with_the_frames_around_them_and_of_no_other_video():
     for place, rows in enumerate(
         [[0, 0, 0, 0, 1, 2, 3], [8, 9, 10, 11, 11, 11, 11], [12] * 4 + [13, 14, 15]]
     ):
-        np.testing.assert_array_equal(clips.frames[place], videos.frames[rows])
+        np.testing.assert_array_equal(clips.frames[place], videos.pictures[rows])
     assert clips.picked.tolist() == [[3]] * 4
+
+
+def test_videos_may_lie_anywhere_in_an_array_on_disk(tmp_path):
+    videos = made()
+    order = [4, 1, 0, 5]
+    np.save(tmp_path / "pictures.npy", videos.pictures)
+    some = Videos(
+        videos.views, np.load(tmp_path / "pictures.npy", mmap_mode="r"), videos.lengths[order],
+        Annotations(posture=videos.known.posture[:48], spots=videos.known.spots[:48]), (False,), videos.starts[order],
+    )  # fmt: skip
+    found = some.moments(np.array([0, 11, 12, 47]), 1).frames
+    for clip, rows in zip(found, ([48, 48, 49], [58, 59, 59], [12, 12, 13], [70, 71, 71]), strict=True):
+        np.testing.assert_array_equal(clip, videos.pictures[rows])
+    assert len(some) == 48
 
 
 def test_what_is_shown_is_mirrored_with_its_places_and_the_light_is_its_own():
@@ -187,4 +201,4 @@ def test_sources_and_settings_must_name_the_same(tmp_path):
         Teacher(HandReader(HANDS, 32), {"two": made()}, CONFIG, tmp_path)
     with pytest.raises(BadInput, match="as many pictures and annotations"):
         videos = made()
-        Videos(videos.views, videos.frames[1:], videos.lengths, videos.known, (False,))
+        Videos(videos.views, videos.pictures[1:], videos.lengths, videos.known, (False,))

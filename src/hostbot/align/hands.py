@@ -51,11 +51,11 @@ class HandsConfig:
     """Which frames a glimpse sees."""
     wide: int = 24
     """Channels of the search after its first convolution."""
-    fine: int = 32
+    fine: int = 48
     """Channels of a glimpse after its first convolution."""
     context: int = 128
     width: int = 256
-    along: int = 96
+    along: int = 112
     """Width of the convolutions along the video."""
     reach: tuple[int, ...] = (1, 2, 4, 8)
     """Steps between what each of them sees."""
@@ -173,8 +173,8 @@ class HandReader(nn.Module):
         self.trunk = nn.Sequential(
             nn.Conv2d(3 * len(config.near), fine // 2, 3, padding=1), nn.GELU(),
             _smaller(fine // 2, fine), ChannelNorm(fine), Residual(fine),
-            _smaller(fine, 2 * fine), Residual(2 * fine), _smaller(2 * fine, 4 * fine), Residual(4 * fine),
-            ChannelNorm(4 * fine), nn.Conv2d(4 * fine, _KEPT, 1),
+            _smaller(fine, 2 * fine), Residual(2 * fine), _smaller(2 * fine, 2 * fine), Residual(2 * fine),
+            ChannelNorm(2 * fine), nn.Conv2d(2 * fine, _KEPT, 1),
         )  # fmt: skip
         self.close = nn.Linear(_KEPT * (config.side // _CLOSE) ** 2, d)
         self.place, self.around = nn.Linear(2 * GLIMPSES, d), nn.Linear(c, d)
@@ -276,8 +276,10 @@ def _pixels(
     pictures: UInt8[Tensor, "M h w c"], light: Light | None, kind: torch.dtype
 ) -> Float[Tensor, "M c h w"]:
     """From 0 to 1, in another light where one is given; frames of one picture share it."""
-    raw = pictures.permute(0, 3, 1, 2).to(kind)
+    raw = pictures.to(kind)
     if light is None:
-        return raw / 255
-    gain, shift = (x.to(kind)[..., None, None] for x in light)
-    return torch.addcmul(shift, raw, gain.repeat(1, raw.shape[1] // gain.shape[1], 1, 1) / 255)
+        return raw.permute(0, 3, 1, 2) / 255
+    _, _, width, channels = pictures.shape
+    gain = (light[0] / 255).repeat(1, width * channels // light[0].shape[1])  # of a row: a long last side is fast
+    rows = raw.flatten(2).mul_(gain[:, None].to(kind)).add_(light[1][:, None].to(kind))
+    return rows.view(pictures.shape).permute(0, 3, 1, 2)

@@ -20,20 +20,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from hostbot.align.checkpoint import Saved, save, step_folders
 from hostbot.align.encoders import Clips, whole_clips
 from hostbot.align.hands import HandReader, Light
+from hostbot.align.muon import Muon
 from hostbot.align.posture import Annotations, in_order, motion_seen
 from hostbot.config import to_dict
 from hostbot.types import BadInput
 
 _FOLLOWING = ("enter.", "follow.", "tell.")
 """Parts that are learned once single moments are known."""
+_OUTPUTS = ("once.", "moving.", "gate.", "role.", "tell.")
+"""Matrices that are no steps on the way: what they give is not turned into anything else."""
 _MOVING = 0.3
 """How much motion in the picture counts beside postures and places."""
 _AT_ONCE = 128
+_KEPT = ("momentum_buffer", "step", "exp_avg", "exp_avg_sq")
+"""What an optimiser knows of a parameter."""
 _COUNTS = (2.0, 1.2, 0.8, 1.6, 1.6, 1.0, 1.0, 0.8)
 """How much an error in each number of a posture counts."""
 
@@ -60,6 +65,8 @@ class TeachConfig:
     falling: float = 0.6
     """Share of the steps, the last ones, in which the learning rate falls to nothing."""
     weight_decay: float = 0.02
+    farther: float = 5.0
+    """How many times as long steps of matrices are: at 1, 3 and 8 times 200 steps leave single moments 0.61, 0.52, 0.51."""
     clip: float = 1.0
     own: float = 0.7
     """Share of glimpses that are cut where the reader itself finds hands, once it does; the others near true places."""
@@ -74,35 +81,51 @@ class TeachConfig:
 
 
 class Videos:
-    """Annotated videos of one kind, one after the other in one array."""
+    """Annotated videos of one kind, somewhere in one array, which may lie on disk: only what is drawn is read."""
 
     def __init__(
         self,
         views: tuple[str, ...],
-        frames: UInt8[np.ndarray, "F V s s 3"],
+        pictures: UInt8[np.ndarray, "n V s s 3"],
         lengths: Int[np.ndarray, " E"],
         known: Annotations,
         riding: tuple[bool, ...],
+        first: Int[np.ndarray, " E"] | None = None,
     ) -> None:
-        if not len(frames) == len(known.posture) == lengths.sum() or known.spots.shape[1] != len(views):
+        self.starts = np.cumsum(lengths) - lengths
+        first = self.starts if first is None else first
+        if (
+            len(known.posture) != lengths.sum()
+            or len(pictures) < (first + lengths).max()
+            or not pictures.shape[1] == known.spots.shape[1] == len(views)
+        ):
             raise BadInput(
                 f"videos of {lengths.sum()} frames and {len(views)} views need as many pictures and annotations, "
-                f"got {frames.shape[:2]} and {known.spots.shape[:2]}"
+                f"got {pictures.shape[:2]} and {known.spots.shape[:2]}"
             )
-        self.views, self.frames, self.lengths, self.known = views, frames, lengths, known
+        self.views, self.lengths, self.known = views, lengths, known
         self.riding = torch.tensor(riding)
-        self.starts = np.cumsum(lengths) - lengths
         self.video = np.repeat(np.arange(len(lengths)), lengths)
+        self.pictures, self._moved = pictures, first - self.starts
         self.moving = motion_seen(known.spots, lengths)
+
+    def __len__(self) -> int:
+        """Frames of all videos."""
+        return len(self.video)
+
+    def frames(self, rows: Int[np.ndarray, " *n"], video: Int[np.ndarray, " *n"]) -> UInt8[Tensor, "*n V s s 3"]:
+        """Pictures of frames, counted over all videos, and which video each is of."""
+        return torch.from_numpy(np.asarray(self.pictures[rows + self._moved[video]]))
 
     def moments(self, rows: Int[np.ndarray, " B"], reach: int) -> Clips:
         """Frames with their neighbours, each a clip of which one step is read."""
-        first = self.starts[self.video[rows]]
-        last = first + self.lengths[self.video[rows]] - 1
+        video = self.video[rows]
+        first = self.starts[video]
+        last = first + self.lengths[video] - 1
         around = np.clip(rows[:, None] + np.arange(-reach, reach + 1), first[:, None], last[:, None])
         num = len(rows)
         return Clips(
-            frames=torch.from_numpy(self.frames[around]),
+            frames=self.frames(around, video[:, None]),
             present=torch.ones(num, len(self.views), dtype=torch.bool),
             riding=self.riding.expand(num, -1),
             lengths=torch.full((num,), 2 * reach + 1),
@@ -141,7 +164,7 @@ def rate(step: int, steps: int, config: TeachConfig, highest: float) -> float:
 
 def lesson(videos: Videos, num: int, reach: int, config: TeachConfig, rng: np.random.Generator) -> Lesson:
     """Moments drawn from all frames, mirrored and in other light, some views left out."""
-    rows = np.sort(rng.integers(len(videos.frames), size=num))
+    rows = np.sort(rng.integers(len(videos), size=num))
     clips, width = videos.moments(rows, reach), len(videos.views)
     mirrored = torch.from_numpy(rng.random((num, width)) < 0.5)
     frames = clips.frames.transpose(1, 2)
@@ -202,6 +225,13 @@ def posture_error(told: Float[Tensor, "*n P"], wanted: Float[Tensor, "*n P"]) ->
     return (off * off.new_tensor(_COUNTS)).mean()
 
 
+def optimiser_of(named: Mapping[str, nn.Parameter], config: TeachConfig, learning_rate: float) -> Muon:
+    """For some of a reader's parameters."""
+    return Muon(
+        named, learning_rate, weight_decay=config.weight_decay, farther=config.farther, outputs=_OUTPUTS
+    )
+
+
 class Teacher:
     """One run in a folder of its own, with ``step-...`` checkpoints; single moments first."""
 
@@ -215,9 +245,7 @@ class Teacher:
         self.reader, self.sources, self.config, self.folder = reader, sources, config, folder
         reader.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.named = {n: p for n, p in reader.named_parameters() if not n.startswith(_FOLLOWING)}
-        self.optimiser = torch.optim.AdamW(
-            self.named.values(), config.learning_rate, betas=(0.9, 0.98), weight_decay=config.weight_decay
-        )
+        self.optimiser = optimiser_of(self.named, config, config.learning_rate)
         looks = (*reader.config.far, *reader.config.near)
         self._reach = max(map(abs, looks))
         self.step, self.stopping = 0, False
@@ -295,12 +323,10 @@ class Teacher:
             )
         for name, parameter in self.named.items():
             parameter.copy_(saved.tensor(f"model/{name}"))
-            if f"step/{name}" in saved.names():
-                keys = ("step", "exp_avg", "exp_avg_sq")
-                self.optimiser.state[parameter] = {
-                    key: saved.tensor(f"{key}/{name}").clone(memory_format=torch.preserve_format)
-                    for key in keys
-                }
+            keys = [key for key in _KEPT if f"{key}/{name}" in saved.names()]
+            self.optimiser.state[parameter] = {
+                key: saved.tensor(f"{key}/{name}").clone(memory_format=torch.preserve_format) for key in keys
+            }
         self.step = int(saved.note["step"])
         return self.step
 
@@ -309,10 +335,11 @@ class Teacher:
 def shown(reader: HandReader, videos: Videos) -> Float[Tensor, "F V D"]:
     """What every picture alone shows, as the reader finds and sees it."""
     reader.eval()
-    found = torch.empty(*videos.frames.shape[:2], reader.config.width)
-    for start, length in zip(videos.starts, videos.lengths, strict=True):
-        rows = slice(start, start + length)
-        clips = whole_clips(torch.from_numpy(videos.frames[rows])[None], riding=videos.riding[None])
+    found = torch.empty(len(videos), len(videos.views), reader.config.width)
+    for k, (start, length) in enumerate(zip(videos.starts, videos.lengths, strict=True)):
+        rows = np.arange(start, start + length)
+        frames = videos.frames(rows, np.full(length, k))
+        clips = whole_clips(frames[None], riding=videos.riding[None])
         places = clips.places(clips.present)
         parts = []
         for chunk in places.split(_AT_ONCE):
@@ -327,8 +354,8 @@ def follow(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Learn what neighbours tell of a moment, from all that single pictures show; nothing else changes."""
     seen = {name: shown(reader, videos) for name, videos in sorted(sources.items())}
-    named = [p for n, p in reader.named_parameters() if n.startswith(_FOLLOWING)]
-    optimiser = torch.optim.AdamW(named, config.follow_rate, weight_decay=config.weight_decay)
+    named = {n: p for n, p in reader.named_parameters() if n.startswith(_FOLLOWING)}
+    optimiser = optimiser_of(named, config, config.follow_rate)
     reader.train()
     for step in range(config.follow_steps):
         rng = np.random.default_rng((config.seed, 2, step))
@@ -340,7 +367,7 @@ def follow(
         }
         optimiser.zero_grad(set_to_none=True)
         torch.stack([config.weights[name] * error for name, error in errors.items()]).sum().backward()
-        torch.nn.utils.clip_grad_norm_(named, config.clip)
+        torch.nn.utils.clip_grad_norm_(named.values(), config.clip)
         optimiser.step()
         yield step + 1, {name: float(error.detach()) for name, error in errors.items()}
     reader.eval()

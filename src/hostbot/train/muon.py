@@ -1,6 +1,4 @@
 """Muon with matrices of one shape orthogonalised together: a few large products instead of thousands of small ones.
-
-Legend: K matrices of one shape, A rows, B columns.
 """
 
 from __future__ import annotations
@@ -10,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import BFloat16, Bool, Float32
+from jaxtyping import Bool
 from torch import Tensor
+
+from hostbot.orthogonal import orthogonalised
 
 
 class StackedMuon(torch.optim.Muon):
@@ -53,19 +53,3 @@ class StackedMuon(torch.optim.Muon):
             turned = turned * self.fine
             torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"] * self.fine.float())
         torch._foreach_add_(parameters, list(turned.unbind(0)), alpha=-rate)
-
-
-def orthogonalised(
-    matrices: Float32[Tensor, "K A B"], coefficients: tuple[float, float, float], steps: int, eps: float
-) -> BFloat16[Tensor, "K A B"]:
-    """Nearly orthogonal matrices with the same singular vectors, by Newton-Schulz in bfloat16."""
-    a, b, c = coefficients
-    x = matrices.bfloat16()
-    tall = x.shape[1] > x.shape[2]
-    x = x.mT if tall else x
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
-    for _ in range(steps):
-        gram = x @ x.mT
-        gram = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, gram, x, beta=a)
-    return x.mT if tall else x
