@@ -248,7 +248,10 @@ def main() -> None:
     parser.add_argument("--cameras", type=int, default=3, help="that see a person, each in another room")
     parser.add_argument("--robots", type=int, default=4, help="robot episodes of a task")
     parser.add_argument(
-        "--drills", type=int, default=900, help="of people: hands that do what no task asks for; a third of robots"
+        "--drills",
+        type=int,
+        default=900,
+        help="of people: hands that do what no task asks for; a third of robots",
     )
     parser.add_argument(
         "--first-seed", type=int, default=SEEDS["train"], help="of scenes that are learned from"

@@ -280,6 +280,8 @@ def _pixels(
     if light is None:
         return raw.permute(0, 3, 1, 2) / 255
     _, _, width, channels = pictures.shape
-    gain = (light[0] / 255).repeat(1, width * channels // light[0].shape[1])  # of a row: a long last side is fast
+    gain = (light[0] / 255).repeat(
+        1, width * channels // light[0].shape[1]
+    )  # of a row: a long last side is fast
     rows = raw.flatten(2).mul_(gain[:, None].to(kind)).add_(light[1][:, None].to(kind))
     return rows.view(pictures.shape).permute(0, 3, 1, 2)

@@ -53,8 +53,7 @@ class Muon(torch.optim.Optimizer):
                     parameter.add_(move(parameter, parameter.grad, group), alpha=-group["lr"])
 
     def _turned(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-        state = self.state[parameter]
-        kept = state.setdefault("momentum_buffer", torch.zeros_like(parameter))
+        kept = self._kept(parameter, "momentum_buffer")
         kept.lerp_(gradient, 1 - group["momentum"])
         wanted = gradient.lerp(kept, group["momentum"]).flatten(1)
         longer = group["farther"] * _ALIKE * max(wanted.shape) ** 0.5
@@ -62,10 +61,14 @@ class Muon(torch.optim.Optimizer):
 
     def _adam(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
         state, (fast, slow) = self.state[parameter], group["betas"]
-        for key in ("exp_avg", "exp_avg_sq"):
-            state.setdefault(key, torch.zeros_like(parameter))
-        state["step"] = state.get("step", torch.zeros(())) + 1
-        state["exp_avg"].lerp_(gradient, 1 - fast)
-        state["exp_avg_sq"].lerp_(gradient.square(), 1 - slow)
-        mean, square = state["exp_avg"] / (1 - fast ** state["step"]), state["exp_avg_sq"] / (1 - slow ** state["step"])
+        step = state["step"] = state.get("step", torch.zeros(())) + 1
+        mean = self._kept(parameter, "exp_avg").lerp_(gradient, 1 - fast) / (1 - fast**step)
+        square = self._kept(parameter, "exp_avg_sq").lerp_(gradient.square(), 1 - slow) / (1 - slow**step)
         return mean / (square.sqrt() + group["eps"])
+
+    def _kept(self, parameter: Tensor, key: str) -> Tensor:
+        state = self.state[parameter]
+        if key not in state:
+            state[key] = torch.zeros_like(parameter)
+        found: Tensor = state[key]
+        return found

@@ -1,5 +1,4 @@
-"""Muon with matrices of one shape orthogonalised together: a few large products instead of thousands of small ones.
-"""
+"""Muon with matrices of one shape orthogonalised together: a few large products instead of thousands of small ones."""
 
 from __future__ import annotations
 
