@@ -291,7 +291,7 @@ def test_enough_tasks_keep_company_and_the_weights_carry_it(aligner, tmp_path):
         alone.align(demo, robot)
 
 
-def test_company_and_likeness_are_of_looks_where_points_tell_more(tmp_path):
+def test_company_is_of_looks_and_likeness_of_points_where_points_tell_more(tmp_path):
     torch.manual_seed(0)
     encoder = SmallFrameEncoder(
         SmallConfig(size=32, width=4, offsets=(-1, 0, 1), embedding=16, hands=HandsConfig(side=16))
@@ -299,10 +299,11 @@ def test_company_and_likeness_are_of_looks_where_points_tell_more(tmp_path):
     close = Aligner(encoder, AlignerConfig(encoder=encoder.config))
     pairs = make_pairs(tmp_path, num_tasks=9)
     summaries = summaries_of(close, pairs, per_task=1)
-    assert summaries.demos.shape == (9, 3 * 16)
+    assert summaries.demos.shape == (9, 3 * (16 + 2 * len(POSTURE)))
     found = calibrate(close, pairs, num=18, summaries=summaries)
     whole = found.of(close)
     assert found.company.demos.shape == (9, STEPS, 16)
+    assert found.company.maps.shape[2] == summaries.demos.shape[1] + 1
     demo = whole.embed({"third_person": pairs.caches["human"].whole(0)[:, 0].numpy()})
     assert demo.shape[1] == 16 + 2 * len(POSTURE)
     assert whole.looks(demo).shape == (len(demo), 16)

@@ -123,7 +123,7 @@ class Aligner:
             return self.encoder(clips.to(self.device))[0].float().cpu().numpy()
 
     def looks(self, points: Float32[np.ndarray, "K d"]) -> Float32[np.ndarray, "K e"]:
-        """What of embeddings says how things look; company and likeness are made of it."""
+        """What of embeddings says how things look; company is made of it."""
         return self.encoder.looks(torch.from_numpy(points)).numpy()
 
     def align(self, demo: Float32[np.ndarray, "T d"], robot: Float32[np.ndarray, "N d"]) -> Alignment:

@@ -73,7 +73,7 @@ def summaries_of(
             ]
             names = pairs.caches["human"].views, pairs.caches["robot"].views
             seen = [
-                aligner.looks(aligner.embed({view: frames[:, v] for v, view in enumerate(of)}))
+                aligner.embed({view: frames[:, v] for v, view in enumerate(of)})
                 for frames, of in zip(views, names, strict=True)
             ]
             found.append((task, summary(seen[0]), summary(seen[1])))

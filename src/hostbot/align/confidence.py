@@ -32,16 +32,15 @@ def features(
 ) -> Float[np.ndarray, " f"]:
     """Mean cosine of matched steps both ways, path cost a step, mean per-frame confidence, margin, likeness.
 
-    Margin and likeness are of ``looks``, where that is not all there is to a point; company is made of it, too.
+    Margin is of ``looks``, where that is not all there is to a point; company is made of it, too.
     """
     there = (robot * demo[found.robot_to_demo]).sum(1).mean()
     back = (demo * robot[found.demo_to_robot]).sum(1).mean()
     sharpness = 0.5 * (found.robot_confidence.mean() + found.demo_confidence.mean())
     values = [0.5 * (there + back), found.cost, sharpness]
     if company is not None:
-        looks = looks or (demo, robot)
-        values.append(margin(*looks, company))
-        values += [] if company.maps is None else [likeness(*looks, company.maps)]
+        values.append(margin(*(looks or (demo, robot)), company))
+        values += [] if company.maps is None else [likeness(demo, robot, company.maps)]
     return np.array(values)
 
 

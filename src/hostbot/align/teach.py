@@ -334,7 +334,7 @@ class Teacher:
 
 
 @torch.no_grad()
-def shown(reader: HandReader, videos: Videos) -> Float[Tensor, "F V D"]:
+def shown(reader: HandReader, videos: Videos, bf16: bool = False) -> Float[Tensor, "F V D"]:
     """What every picture alone shows, as the reader finds and sees it."""
     reader.eval()
     found = torch.empty(len(videos), len(videos.views), reader.config.width)
@@ -345,8 +345,9 @@ def shown(reader: HandReader, videos: Videos) -> Float[Tensor, "F V D"]:
         places = clips.places(clips.present)
         parts = []
         for chunk in places.split(_AT_ONCE):
-            around, spots = reader.searched(clips, chunk)
-            parts.append(reader.closely(clips, chunk, spots, around))
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                around, spots = reader.searched(clips, chunk)
+                parts.append(reader.closely(clips, chunk, spots, around))
         found[rows] = torch.cat(parts).view(length, len(videos.views), -1)
     return found
 
@@ -355,7 +356,7 @@ def follow(
     reader: HandReader, sources: Mapping[str, Videos], config: TeachConfig
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Learn what neighbours tell of a moment, from all that single pictures show; nothing else changes."""
-    seen = {name: shown(reader, videos) for name, videos in sorted(sources.items())}
+    seen = {name: shown(reader, videos, config.bf16) for name, videos in sorted(sources.items())}
     named = {n: p for n, p in reader.named_parameters() if n.startswith(_FOLLOWING)}
     optimiser = optimiser_of(named, config, config.follow_rate)
     reader.train()
