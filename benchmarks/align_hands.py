@@ -176,9 +176,21 @@ def config_of(given: argparse.Namespace) -> TeachConfig:
 def taught(
     reader: HandReader, sources: dict[str, Videos], config: TeachConfig, work: Path, tell: Any
 ) -> None:
-    """Single moments, then whole videos."""
-    from hostbot.align.teach import Teacher, follow
+    """Single moments, then whole videos; one that was taught already is read."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
 
+    from hostbot.align.teach import Teacher, follow
+    from hostbot.config import to_dict
+
+    done, settings = work / "reader.safetensors", json.dumps(to_dict(config))
+    if done.is_file():
+        with safe_open(done, framework="pt") as file:
+            if file.metadata() != {"config": settings}:
+                raise SystemExit(f"{done} was taught with other settings; give the same ones, or another OUT")
+        reader.load_state_dict(load_file(done))
+        reader.eval()
+        return
     teacher = Teacher(reader, sources, config, work / "run")
     if begun := teacher.resume():
         print(f"going on from step {begun}", flush=True)
@@ -193,6 +205,9 @@ def taught(
         mean.add(errors)
         if step % 100 == 0:
             tell({"follow": step, "of": config.follow_steps} | mean.told())
+    aside = done.with_suffix(".tmp")
+    save_file({k: v.contiguous() for k, v in reader.state_dict().items()}, aside, {"config": settings})
+    os.replace(aside, done)
 
 
 def _numbers(report: Report) -> dict[str, float]:
@@ -284,11 +299,14 @@ def run(given: argparse.Namespace) -> None:
     begin = time.time()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the workers
     torch.set_num_threads(given.threads)
-    log: list[dict[str, Any]] = []
+    told = given.out / "work" / "log.jsonl"  # of this run and of those it goes on from
 
     def tell(what: dict[str, Any]) -> None:
-        log.append({"second": round(time.time() - begin, 1)} | plain(what))
-        print(json.dumps(log[-1]), flush=True)
+        line = json.dumps({"second": round(time.time() - begin, 1)} | plain(what))
+        print(line, flush=True)
+        told.parent.mkdir(parents=True, exist_ok=True)
+        with told.open("a") as file:
+            file.write(line + "\n")
 
     kept, bad = Kept(given.out / "work"), []  # type: ignore[var-annotated]
     if not kept.index.exists():
@@ -335,12 +353,12 @@ def run(given: argparse.Namespace) -> None:
     tell({"calibrated": load_aligner(given.out).identity})
     result: dict[str, Any] = {
         "settings": {k: str(v) for k, v in vars(given).items()}, "hardware": measure.hardware(aligner.device),
-        "commit": measure.commit(), "videos learned from": len(learned), "log": log,
+        "commit": measure.commit(), "videos learned from": len(learned),
+        "log": [json.loads(line) for line in told.read_text().splitlines()],
     }  # fmt: skip
     if not given.no_novel:
         result["novel"] = plain(on_novel(load_aligner(given.out), [t for t in takes if t.part == "novel"]))
         print(json.dumps({k: v for k, v in result["novel"].items() if k != "families"}), flush=True)
-    result["seconds"] = round(time.time() - begin, 1)
     write_json(given.out / "hands.json", result)
 
 
