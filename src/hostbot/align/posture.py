@@ -10,6 +10,7 @@ Legend: T steps, V views, H hands, F frames of all videos, M pictures, P numbers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,11 +34,11 @@ _STILL = 0.05
 _MEAN = (0.01, 0.46, 0.48, 0.0, 1.79, 1.42, 0.51, 0.22)
 _SPREAD = (0.52, 0.44, 0.41, 0.49, 0.99, 0.59, 0.50, 0.37)
 """Of each number, over the bench's training tasks."""
-_WEIGHTS = (2.0, 2.0, 0.8, 1.2, 4.0, 0.5, 0.5, 0.1)
-"""How much each counts when frames are compared: found on training tasks, like the share of all of them together."""
+WEIGHTS = (2.0, 2.0, 0.8, 1.2, 4.0, 0.5, 0.5, 0.1)
+"""How much each counts when frames are compared: found on training tasks (benchmarks/align_postures.py)."""
 _SEEN = 4.0
 """A quarter of half a picture counts as much as the others."""
-_WIDEST = 1.1
+WIDEST = 1.1
 """Radians, found with the weights: what lies farther out lies no farther away."""
 
 
@@ -76,10 +77,12 @@ def posture(
     return ((values - np.array(_MEAN)) / np.array(_SPREAD)).astype(np.float32)
 
 
-def on_circles(told: Float[Tensor, "*n P"]) -> Float[Tensor, "*n 2P"]:
+def on_circles(
+    told: Float[Tensor, "*n P"], weights: Sequence[float] = WEIGHTS, widest: float = WIDEST
+) -> Float[Tensor, "*n 2P"]:
     """A point of the unit sphere: each number as an angle on a circle of its own, so that far is far, no more."""
-    angles = told.clamp(-_WIDEST, _WIDEST)
-    radii = (told.new_tensor(_WEIGHTS) / sum(_WEIGHTS)).sqrt()
+    angles = told.clamp(-widest, widest)
+    radii = (told.new_tensor(weights) / sum(weights)).sqrt()
     return torch.cat([radii * angles.cos(), radii * angles.sin()], -1)
 
 
