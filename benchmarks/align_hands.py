@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Of a point that postures may make up; which it is, validation pairs decide."""
+REST, BEGIN = 0.05, 8.0
+"""What counts as a rest, what a step before the beginning costs at most: from validation pairs (align_rests.py)."""
 TOGETHER = 2
 """Episodes of the bench's own task, then as many of a variant of it, and so on."""
 
@@ -329,7 +331,8 @@ def run(given: argparse.Namespace) -> None:
         encoder.load_state_dict(
             plainly.state_dict() | {f"hands.{k}": v for k, v in reader.state_dict().items()}
         )
-        return Aligner(encoder, replace(was.config, encoder=encoder.config, calibration=None))
+        config = replace(was.config, encoder=encoder.config, calibration=None, rest=REST, begin=BEGIN)
+        return Aligner(encoder, config)
 
     aligner = beside(SHARES[0])
     seen = seen_by(aligner, valid)

@@ -51,6 +51,10 @@ class AlignerConfig:
     """At which videos are embedded: the rate the encoder was trained at."""
     max_steps: int = 512
     """Of a video; a longer one is thinned, and its map drawn out again."""
+    rest: float = 0.0
+    """Steps closer than this to the last one that is matched are part of a rest and not matched; 0: all are."""
+    begin: float | None = None
+    """Most that a demo step costs before the robot's beginning (``MatchConfig.begin``), when videos are mapped."""
     calibration: Calibration | None = None
     confident: float = 0.5
     """Confidence from which two videos count as the same task."""
@@ -72,10 +76,12 @@ def build_encoder(config: SmallConfig | QwenConfig, *, pretrained: bool = True) 
 
 
 def _settings(config: AlignerConfig) -> dict[str, Any]:
-    """What tells aligners apart; that one reads no hands is no part of it, nor was it of older ones."""
+    """What tells aligners apart; what is not used of what came later is no part of it, as it was none of older ones."""
     found = to_dict(config)
-    if found["encoder"].get("hands", ...) is None:
-        del found["encoder"]["hands"]
+    later = (found["encoder"], "hands"), (found["match"], "begin"), (found, "begin"), (found, "rest")
+    for where, name in later:
+        if not where.get(name, True):
+            del where[name]
     return found
 
 

@@ -30,6 +30,9 @@ class MatchConfig:
     """Of the normalisation over demo frames, eq:sim_cost."""
     gamma: float = 1.0
     """Of the smooth minimum, eq:smoothmin, and of beta, eq:sdtw_beta."""
+    begin: float | None = None
+    """Most that a demo frame costs which is matched with the robot's first: what comes before may be another try. None,
+    as in the paper: both begin together, and a first try that failed is matched as if the robot had made one, too."""
     count_cost_twice: bool = False
     """Beta from R + E as printed in eq:sdtw_beta; its maps step back, so that R + E - c is the default."""
 
@@ -37,6 +40,8 @@ class MatchConfig:
         for name in ("kappa", "gamma_f", "gamma"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"{name} is a temperature and must be above 0, got {getattr(self, name)}")
+        if self.begin is not None and not self.begin > 0:
+            raise BadInput(f"begin is a cost and must be above 0, got {self.begin}")
 
 
 def checked_lengths(

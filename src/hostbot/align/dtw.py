@@ -196,6 +196,8 @@ def alignment(
         m = checked_lengths(robot_lengths, len(S), S.shape[2], S.device)
         keep = cells(n, m, S.shape)
         both = torch.cat([normalised(S, keep, dim) for dim in (1, 2)])
+        if config.begin is not None:
+            both = torch.cat([both[:, :, :1].clamp(max=config.begin), both[:, :, 1:]], 2)
         z, last = logits(both, n if n is None else n.repeat(2), m if m is None else m.repeat(2), config)
         there, back = z.chunk(2)
         return Matching(

@@ -29,6 +29,18 @@ def thinned(frames: Int[np.ndarray, " n"], max_steps: int) -> Int[np.ndarray, " 
     return frames[np.rint(np.linspace(0, len(frames) - 1, max_steps)).astype(np.int64)]
 
 
+def moving(points: Float[np.ndarray, "K d"], least: float) -> Int[np.ndarray, " k"]:
+    """Steps that lie so far from the last one kept, both ends among them: a rest, however long, is one step.
+
+    Progress stands still in a rest. Matched frame by frame a long one outweighs all that happens before and after it.
+    """
+    kept = [0]
+    for k in range(1, len(points)):
+        if np.linalg.norm(points[k] - points[kept[-1]]) >= least:
+            kept.append(k)
+    return np.array(kept if kept[-1] == len(points) - 1 else [*kept, len(points) - 1])
+
+
 def expand(
     found: Correspondence,
     demo_steps: Int[np.ndarray, " K"],

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Float32, Float64, Int
 
 from hostbot.align.aligner import Aligner, Alignment
-from hostbot.align.steps import expand, step_frames, thinned
+from hostbot.align.maps import correspondence
+from hostbot.align.steps import expand, moving, step_frames, thinned
 from hostbot.types import BadInput, Correspondence, EpisodeSource
 
 MIN_FRAMES = 2
@@ -68,10 +70,16 @@ def embed_episode(
 
 
 def align_whole(aligner: Aligner, demo: Embedded, robot: Embedded) -> Alignment:
-    """The correspondence of all frames of two videos."""
-    found = aligner.align(demo.points, robot.points)
-    maps = expand(found.found, demo.steps, robot.steps, demo.num_frames, robot.num_frames)
-    return Alignment(found=maps, confidence=found.confidence)
+    """The correspondence of all frames of two videos, rests left out; confidence is of the videos as they are."""
+    config, alike = aligner.config, aligner.align(demo.points, robot.points)
+    a, b = (moving(video.points, config.rest) for video in (demo, robot))
+    found = correspondence(
+        torch.from_numpy(demo.points[a]),
+        torch.from_numpy(robot.points[b]),
+        replace(config.match, begin=config.begin),
+    )
+    maps = expand(found, demo.steps[a], robot.steps[b], demo.num_frames, robot.num_frames)
+    return Alignment(found=maps, confidence=alike.confidence)
 
 
 def played_in_step(found: Correspondence) -> Iterator[tuple[int, int]]:
