@@ -275,7 +275,7 @@ def main() -> None:
         "--first-seed", type=int, default=SEEDS["train"], help="of scenes that are learned from"
     )
     parser.add_argument("--tasks", type=int, help="only so many of each split, to try the script")
-    parser.add_argument("--steps", type=int, default=9800)
+    parser.add_argument("--steps", type=int, default=12500)
     parser.add_argument("--follow-steps", type=int, default=4000)
     parser.add_argument(
         "--moments", type=int, default=112, help="of people, a step; a fifth as many of robots"
