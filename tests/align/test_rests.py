@@ -102,6 +102,24 @@ def test_a_cost_is_above_nothing(begin):
         MatchConfig(begin=begin)
 
 
+@pytest.mark.parametrize("wrong", [{"rest": -0.1}, {"rest": float("nan")}, {"begin": 0.0}])
+def test_an_aligner_refuses_what_makes_no_sense(wrong):
+    with pytest.raises(BadInput, match="rest must not be below 0"):
+        aligner(**wrong)
+
+
+def test_what_the_matching_itself_says_of_the_beginning_holds_in_whole_videos():
+    tried = np.concatenate([ANGLES[:25], ANGLES[:25][::-2], ANGLES])
+    demo, robot = embedded(on_arc(tried)), embedded(on_arc(ANGLES))
+    by_match = aligner()
+    by_match.config = replace(by_match.config, match=replace(MATCH, begin=8.0))
+    found = [
+        align_whole(one, demo, robot).found.robot_to_demo for one in (by_match, aligner(begin=8.0), aligner())
+    ]
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
 def test_what_is_not_used_does_not_rename_weights():
     plain = aligner()
     assert plain.identity == aligner(rest=0.0, begin=None).identity

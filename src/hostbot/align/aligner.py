@@ -59,6 +59,10 @@ class AlignerConfig:
     confident: float = 0.5
     """Confidence from which two videos count as the same task."""
 
+    def __post_init__(self) -> None:
+        if not self.rest >= 0 or (self.begin is not None and not self.begin > 0):
+            raise BadInput(f"rest must not be below 0 and begin above 0, got {self.rest} and {self.begin}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:

@@ -73,11 +73,8 @@ def align_whole(aligner: Aligner, demo: Embedded, robot: Embedded) -> Alignment:
     """The correspondence of all frames of two videos, rests left out; confidence is of the videos as they are."""
     config, alike = aligner.config, aligner.align(demo.points, robot.points)
     a, b = (moving(video.points, config.rest) for video in (demo, robot))
-    found = correspondence(
-        torch.from_numpy(demo.points[a]),
-        torch.from_numpy(robot.points[b]),
-        replace(config.match, begin=config.begin),
-    )
+    match = config.match if config.begin is None else replace(config.match, begin=config.begin)
+    found = correspondence(torch.from_numpy(demo.points[a]), torch.from_numpy(robot.points[b]), match)
     maps = expand(found, demo.steps[a], robot.steps[b], demo.num_frames, robot.num_frames)
     return Alignment(found=maps, confidence=alike.confidence)
 
