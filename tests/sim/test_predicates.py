@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from hostbot.sim.catalogue import task
+from hostbot.sim.demonstrator import DemonstratorConfig, Recording
 from hostbot.sim.env import EnvConfig, Judge, SimEnv
 from hostbot.sim.pose import quat_of, rot_x, rot_z
 
@@ -46,6 +47,27 @@ def test_inside_does_not_count_what_hovers():
     put(world, "red_apple", world.pose("white_bowl").pos + np.array([0, 0, 0.12]))
     mujoco.mj_forward(world.model, world.data)
     assert not env.task.success.holds(world)
+
+
+def test_a_plate_that_was_pushed_off_the_table_is_not_wiped_and_nobody_goes_after_it():
+    one = task("wipe-cyan_plate-yellow_sponge")
+    take = Recording(one, 780001, DemonstratorConfig())
+    world, lowest = take.world, 1.0
+    while not any(event.name == "contact" and event.frame > 40 for event in take.actor.events):
+        assert take.advance()
+    world.wiped["cyan_plate"] = {f"stain{k}" for k in range(world.stains("cyan_plate"))}
+    assert one.success.holds(world)
+    put(world, "cyan_plate", (0.3, -0.9, -0.2))
+    mujoco.mj_forward(world.model, world.data)
+    assert not one.success.holds(world)
+    for _ in range(96):
+        going = take.advance()
+        lowest = min(lowest, *(world.body.pose(world.data, limb).pos[2] for limb in world.body.limbs))
+    assert world.fallen("cyan_plate")
+    assert lowest > -0.02
+    assert going
+    assert not take.judge.success
+    take.close()
 
 
 def test_a_cup_that_is_put_down_in_a_bowl_with_its_ball_is_not_poured():

@@ -77,7 +77,7 @@ class Moment:
 
 
 class Dropped(Exception):
-    """What was to be carried has slipped from the hand."""
+    """What was to be carried has slipped from the hand, or what hands go for has fallen off the table."""
 
 
 class Misplaced(Exception):
@@ -374,6 +374,9 @@ class Actor:
 
     def _check_held(self, key: Key) -> None:
         for role, goal in key.goals.items():
+            name, _, part = goal.frame.partition("/")
+            if part != "start" and name in self.world.shapes and self.world.fallen(name):
+                raise Dropped(name)
             if goal.carry and not self.world.in_hand(goal.carry):
                 tool = self.world.body.pose(self.world.data, self.limb(role))
                 if np.linalg.norm(self.world.pose(goal.carry).pos - tool.pos) > 0.15:

@@ -276,13 +276,14 @@ class Pressed:
 
 @dataclass(frozen=True)
 class Wiped:
-    """Every stain of a surface is gone."""
+    """Every stain of a surface is gone, and the surface is not."""
 
     surface: str
 
     def holds(self, world: World) -> bool:
-        """Count the stains."""
-        return len(world.wiped.get(self.surface, ())) == world.stains(self.surface)
+        """Count the stains; what was pushed off the table is no good."""
+        clean = len(world.wiped.get(self.surface, ())) == world.stains(self.surface)
+        return clean and not world.fallen(self.surface)
 
 
 @dataclass(frozen=True)

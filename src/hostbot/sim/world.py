@@ -17,6 +17,8 @@ from hostbot.sim.pose import Pose
 from hostbot.sim.things import Shape
 
 PRESS_DEPTH = 0.008
+FALLEN = 0.05
+"""Metres below the table's top."""
 
 
 class World:
@@ -145,6 +147,10 @@ class World:
     def touching(self, a: str, b: str) -> bool:
         """Whether two things are in contact."""
         return (a, b) in self.contacts
+
+    def fallen(self, name: str) -> bool:
+        """Whether a thing is no longer on the table, but below it."""
+        return bool(self.pose(name).pos[2] < -FALLEN)
 
     def in_hand(self, name: str) -> bool:
         """Whether any hand touches a thing."""
