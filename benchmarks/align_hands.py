@@ -14,13 +14,16 @@ recordings and steps that are done are kept under OUT/work, which can be removed
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +47,7 @@ from align_train import (
 
 from hostbot.align.posture import Annotations
 from hostbot.config import read_json, write_json
+from hostbot.sim.roaming import NAME as ROAM
 from hostbot.types import Event
 
 if TYPE_CHECKING:
@@ -56,6 +60,8 @@ SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Of a point that postures may make up; which it is, validation pairs decide."""
 REST, BEGIN = 0.05, 8.0
 """What counts as a rest, what a step before the beginning costs at most: from validation pairs (align_rests.py)."""
+PACED = 60
+"""Steps by whose second half the pace is found."""
 TOGETHER = 2
 """Episodes of the bench's own task, then as many of a variant of it, and so on."""
 
@@ -147,8 +153,11 @@ def jobs(given: argparse.Namespace) -> list[Job]:
         for k in range(num):
             variant = k // TOGETHER if k // TOGETHER % 2 else 0
             found += [("train", body, n, variant, given.first_seed + k, cameras) for n in names["train"]]
-    for body, num, cameras in (("human", given.drills, given.cameras), ("robot", given.drills // 3, 1)):
-        found += [("train", body, DRILL, k % 4, given.first_seed + k, cameras) for k in range(num)]
+    for body, part, cameras in (("human", 1, given.cameras), ("robot", 3, 1)):
+        found += [
+            ("train", body, DRILL, k % 4, given.first_seed + k, cameras) for k in range(given.drills // part)
+        ]
+        found += [("train", body, ROAM, 0, given.first_seed + k, cameras) for k in range(given.roams // part)]
     return found
 
 
@@ -166,13 +175,44 @@ def recorded(listed: Sequence[Job], workers: int, bad: list[str]) -> Iterable[Ta
                 print(f"recorded {done} of {len(listed)}, {len(bad)} bad, {left:.0f} s left", flush=True)
 
 
+def filmed(take: Take) -> Take:
+    """As a file gives it back: that is how videos come, and confidence is to know them so."""
+    from hostbot.video import VideoWriter, open_video
+
+    views = {}
+    with TemporaryDirectory() as folder:
+        for view, frames in take.views.items():
+            path = Path(folder) / f"{view}.mp4"
+            with VideoWriter(path, frames.shape[1:3], 16.0) as writer:
+                for frame in frames:
+                    writer.write(frame)
+            with open_video(path) as reader:
+                views[view] = reader.frames(range(len(reader)))
+    return replace(take, views=views)
+
+
 def config_of(given: argparse.Namespace) -> TeachConfig:
     from hostbot.align.teach import TeachConfig
 
     return TeachConfig(
         steps=given.steps, follow_steps=given.follow_steps, seed=given.seed, learning_rate=given.learning_rate,
-        moments={"human": given.moments, "robot": max(1, given.moments // 5)}, weights={"human": 1.0, "robot": 0.5},
+        moments={"human": given.moments, "robot": given.robot_moments}, weights={"human": 1.0, "robot": 0.5},
     )  # fmt: skip
+
+
+def fitted(
+    reader: HandReader, sources: dict[str, Videos], config: TeachConfig, minutes: float, work: Path
+) -> TeachConfig:
+    """As many steps as fit, by the pace of some that are thrown away; what was found once stays."""
+    from hostbot.align.teach import Teacher
+
+    kept = work / "steps.json"
+    if not kept.is_file():
+        with TemporaryDirectory() as folder:
+            tried = Teacher(copy.deepcopy(reader), sources, replace(config, steps=PACED + 1), Path(folder))
+            times = [time.time() for _ in tried.run()]
+        write_json(kept, int(60 * minutes / (times[-1] - times[PACED // 2]) * (PACED - PACED // 2)))
+    return replace(config, steps=int(read_json(kept)))
 
 
 def taught(
@@ -191,7 +231,7 @@ def taught(
             if file.metadata() != {"config": settings}:
                 raise SystemExit(f"{done} was taught with other settings; give the same ones, or another OUT")
         reader.load_state_dict(load_file(done))
-        reader.eval()
+        reader.cpu().eval()
         return
     teacher = Teacher(reader, sources, config, work / "run")
     if begun := teacher.resume():
@@ -207,6 +247,7 @@ def taught(
         mean.add(errors)
         if step % 100 == 0:
             tell({"follow": step, "of": config.follow_steps} | mean.told())
+    reader.cpu()
     aside = done.with_suffix(".tmp")
     save_file({k: v.contiguous() for k, v in reader.state_dict().items()}, aside, {"config": settings})
     os.replace(aside, done)
@@ -272,15 +313,30 @@ def main() -> None:
         help="of people: hands that do what no task asks for; a third of robots",
     )
     parser.add_argument(
+        "--roams",
+        type=int,
+        default=2400,
+        help="of people: hands that do nothing in particular; a third of robots",
+    )
+    parser.add_argument(
         "--first-seed", type=int, default=SEEDS["train"], help="of scenes that are learned from"
     )
     parser.add_argument("--tasks", type=int, help="only so many of each split, to try the script")
     parser.add_argument("--steps", type=int, default=12500)
     parser.add_argument("--follow-steps", type=int, default=4000)
-    parser.add_argument(
-        "--moments", type=int, default=112, help="of people, a step; a fifth as many of robots"
-    )
+    parser.add_argument("--moments", type=int, default=112, help="of people, a step")
+    parser.add_argument("--robot-moments", type=int, default=22, help="of robots, a step")
     parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--device", default="cpu", help="that is taught on; it holds all frames")
+    parser.add_argument(
+        "--minutes", type=float, help="of teaching single moments: as many steps as they are good for"
+    )
+    parser.add_argument(
+        "--go-on", action="store_true", help="from the reader that stands beside the embedding already"
+    )
+    parser.add_argument(
+        "--teach-only", action="store_true", help="stop when OUT/work/reader.safetensors is there"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="that record")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compute")
@@ -315,7 +371,9 @@ def run(given: argparse.Namespace) -> None:
         kept.keep(recorded(jobs(given), given.workers, bad))
     takes = kept.takes()
     tell({"takes": len(takes), "bad": len(bad), "first bad": bad[:3]})
-    valid = [take for take in takes if take.part == "valid"]
+    files = find_spec("av") is not None
+    valid = [filmed(take) if files else take for take in takes if take.part == "valid"]
+    tell({"valid": "from files" if files else "as drawn, since there is no av to write files with"})
     apart = set(sorted({take.task for take in valid})[::APART])
     learned = [take for take in takes if take.part == "train" and base(take.task) not in apart]
     was = load_aligner(given.weights)
@@ -323,7 +381,20 @@ def run(given: argparse.Namespace) -> None:
     plainly = without_hands(was.encoder)
     torch.manual_seed(given.seed)
     reader, config = HandReader(HandsConfig(), plainly.size), config_of(given)
-    taught(reader, {body: kept.videos(body, apart) for body in BODIES}, config, given.out / "work", tell)
+    if given.go_on:
+        if was.encoder.hands is None:
+            raise SystemExit("these weights have no reader of hands to go on from")
+        reader.load_state_dict(was.encoder.hands.state_dict())
+    sources = {body: kept.videos(body, apart) for body in BODIES}
+    if given.device != "cpu":
+        sources = {body: videos.held(torch.device(given.device)) for body, videos in sources.items()}
+        tell({"frames": {body: len(videos) for body, videos in sources.items()}})
+    if given.minutes:
+        config = fitted(reader, sources, config, given.minutes, given.out / "work")
+    taught(reader, sources, config, given.out / "work", tell)
+    if given.teach_only:
+        return
+    del sources
 
     def beside(share: float) -> Aligner:
         hands = replace(reader.config, share=share)
@@ -348,7 +419,10 @@ def run(given: argparse.Namespace) -> None:
     )
     held = pairs_of(valid, small_draw(), aligner.device)
     calibrated = calibrate(
-        aligner, held, num=min(160, 2 * len(held.names)), summaries=summed(aligner, learned)
+        aligner,
+        held,
+        num=min(160, 2 * len(held.names)),
+        summaries=summed(aligner, learned, filmed if files else lambda take: take),
     )
     aligner = aligner if calibrated is None else calibrated.of(aligner)
     notes = notes_of(given, len(learned), measure.hardware(aligner.device)["device"])
@@ -365,7 +439,9 @@ def run(given: argparse.Namespace) -> None:
     write_json(given.out / "hands.json", result)
 
 
-def summed(aligner: Aligner, takes: Sequence[Take], per_task: int = 2) -> Summaries:
+def summed(
+    aligner: Aligner, takes: Sequence[Take], as_seen: Callable[[Take], Take], per_task: int = 2
+) -> Summaries:
     """Of pairs of every task and every drill that both bodies did, but variants: they would tell of their own task."""
     from hostbot.align.calibrate import Summaries
     from hostbot.align.likeness import summary
@@ -379,7 +455,7 @@ def summed(aligner: Aligner, takes: Sequence[Take], per_task: int = 2) -> Summar
         num = min(per_task, *map(len, of.values()))
         tasks += [task] * num
         for body in BODIES:
-            found[body] += [summary(aligner.embed(take.views)) for take in of[body][:num]]
+            found[body] += [summary(aligner.embed(take.views)) for take in map(as_seen, of[body][:num])]
     return Summaries(tasks=tuple(tasks), demos=np.stack(found["human"]), robots=np.stack(found["robot"]))
 
 

@@ -117,20 +117,29 @@ def record_one(job: Job) -> list[Take] | str:
     from hostbot.sim.demonstrator import DemonstratorConfig
     from hostbot.sim.drills import drill
     from hostbot.sim.env import EnvConfig
+    from hostbot.sim.roaming import NAME as ROAM
+    from hostbot.sim.roaming import SECONDS, roaming
     from hostbot.sim.variants import varied
 
+    person, robot = DemonstratorConfig(size=SIZE), EnvConfig(size=SIZE)
+    if name == ROAM:
+        person, robot = replace(person, seconds=SECONDS), replace(robot, seconds=SECONDS)
     for again in range(TRIES):
         used = seed + again * STRIDE
-        told = f"{name}~{used}.{variant}" if name == DRILL else f"{name}~{variant}" if variant else name
+        told = (
+            f"{name}~{used}.{variant}" if name in (DRILL, ROAM) else f"{name}~{variant}" if variant else name
+        )
         try:
             if name == DRILL:
                 one = drill(used, variant, begun=False)
+            elif name == ROAM:
+                one = roaming(used)
             else:
                 one = varied(task(name), variant, used) if variant else task(name)
             if body == "human":
-                made = annotated_human(one, used, DemonstratorConfig(size=SIZE), cameras)
+                made = annotated_human(one, used, person, cameras, anyhow=name == ROAM)
             else:
-                found = annotated_robot(one, used, EnvConfig(size=SIZE))
+                found = annotated_robot(one, used, robot, anyhow=name == ROAM)
                 made = [] if found is None else [found]
         except Exception as error:  # one bad scene must not end the recording; it is counted and told
             return f"{body} {name} {used}: {type(error).__name__}: {error}"

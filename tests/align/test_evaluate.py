@@ -110,6 +110,11 @@ def test_a_calibration_tells_what_its_features_tell():
     assert ((p > 0.5) == same).mean() > 0.95
     assert confidence(values[0], found) == pytest.approx(p[0])
     assert confidence(np.array([0.7, 9.0, 0.1]), None) == pytest.approx(0.7)
+    few = np.concatenate([np.flatnonzero(same)[:20], np.flatnonzero(~same)])
+    rare = fit(values[few], same[few]).probability(
+        values
+    )  # both kinds count the same, however many there are of each
+    assert abs((rare[same] > 0.5).mean() - (rare[~same] < 0.5).mean()) < 0.1
     with pytest.raises(BadInput, match="one task and of different tasks"):
         fit(values, np.ones(400, bool))
 

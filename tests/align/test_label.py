@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from hostbot.align.aligner import Aligner, AlignerConfig, Alignment, load_aligner, save_aligner
-from hostbot.align.calibrate import calibrate, fold_of, summaries_of
+from hostbot.align.calibrate import Summaries, _wrong, calibrate, fold_of, folds_of, summaries_of
 from hostbot.align.company import STEPS, kept_steps
-from hostbot.align.confidence import FEATURES
+from hostbot.align.confidence import FEATURES, fit_both
 from hostbot.align.draw import Pairs
 from hostbot.align.hands import HandsConfig
 from hostbot.align.label import LabelConfig, label, parts_of_shard, reason_against
@@ -325,7 +325,7 @@ def test_likeness_is_calibrated_on_tasks_it_was_not_learned_from_and_the_weights
     found = calibrate(aligner, pairs, num=18, summaries=summaries)
     assert found is not None
     assert found.company is not None
-    folds = [{k for k, name in enumerate(sorted(pairs.names)) if fold_of(name) != fold} for fold in (0, 1)]
+    folds = [{k for k, name in enumerate(sorted(pairs.names)) if fold_of(name, 2) != fold} for fold in (0, 1)]
     assert asked == [*folds, set(range(9))]
     assert len(found.calibration.weights) == len(FEATURES)
     whole = found.of(aligner)
@@ -337,6 +337,35 @@ def test_likeness_is_calibrated_on_tasks_it_was_not_learned_from_and_the_weights
     assert back.align(demo, robot).confidence == pytest.approx(whole.align(demo, robot).confidence, abs=0.05)
 
 
+def test_many_tasks_are_in_more_folds():
+    names = [f"task {k}" for k in range(60)]
+    assert folds_of(names[:39] * 3) == 2
+    assert folds_of(names) == 5
+    assert Summaries(tasks=tuple(names), demos=np.zeros((60, 3)), robots=np.zeros((60, 3))).folds == 5
+    assert {fold_of(name, 5) for name in names} == set(range(5))
+
+
+def test_every_demonstration_is_matched_with_a_few_other_tasks_of_its_fold(aligner, tmp_path, monkeypatch):
+    pairs = make_pairs(tmp_path, num_tasks=9)
+    kinds = {}
+    monkeypatch.setattr(
+        "hostbot.align.calibrate.fit_both",
+        lambda *given: (
+            kinds.update(zip(("same", "others", "backwards"), map(len, given), strict=True))
+            or fit_both(*given)
+        ),
+    )
+    assert calibrate(aligner, pairs, num=12) is not None
+    assert kinds == {"same": 12, "others": 48, "backwards": 12}
+    drawn = [(name, None, name.upper()) for name in [*"abcdefgh"] * 2]
+    for task in "abcdefgh":
+        found = _wrong(task, drawn, 2)
+        assert len(found) == len(dict(found)) <= 4
+        assert all(name != task and robot == name.upper() for name, robot in found)
+        assert {fold_of(name, 2) for name, _ in found} == {fold_of(task, 2)}
+    assert _wrong("a", drawn[3:5], 2) == [("d", "D"), ("e", "E")]  # its fold has no other
+
+
 def test_likeness_needs_tasks_with_both_bodies_in_both_folds(aligner, tmp_path):
     """Else a long run would end in an error instead of weights."""
     pairs = make_pairs(tmp_path, num_tasks=9)
@@ -345,6 +374,6 @@ def test_likeness_needs_tasks_with_both_bodies_in_both_folds(aligner, tmp_path):
     assert told == [(1, 9)] * 9
     nobody = {task: {**bodies, "human": []} for task, bodies in pairs.tasks.items()}
     assert summaries_of(aligner, Pairs(pairs.caches, nobody, pairs.config, 0)) is None
-    names = [name for name in (f"task {k}" for k in range(40)) if fold_of(name) == 0][:8]
+    names = [name for name in (f"task {k}" for k in range(40)) if fold_of(name, 2) == 0][:8]
     one_fold = {name: next(iter(pairs.tasks.values())) for name in names}
     assert summaries_of(aligner, Pairs(pairs.caches, one_fold, pairs.config, 0)) is None

@@ -86,6 +86,25 @@ def test_videos_may_lie_anywhere_in_an_array_on_disk(tmp_path):
     assert len(some) == 48
 
 
+def test_pictures_on_a_device_are_drawn_there_and_teach_the_same(tmp_path):
+    videos = made()
+    order = [4, 1, 0, 5]
+    known = Annotations(posture=videos.known.posture[:48], spots=videos.known.spots[:48])
+    some = Videos(videos.views, videos.pictures, videos.lengths[order], known, (False,), videos.starts[order])
+    held = some.held(torch.device("cpu"))
+    assert isinstance(held.pictures, torch.Tensor)
+    rows = np.array([0, 11, 12, 47])
+    assert torch.equal(held.moments(rows, 2).frames, some.moments(rows, 2).frames)
+    ends = []
+    for name, source in (("disk", some), ("held", held)):
+        one = teacher(tmp_path / name, replace(CONFIG, steps=3, follow_steps=2), source)
+        list(one.run())
+        list(follow(one.reader, one.sources, one.config))
+        ends.append(one.reader.state_dict())
+    for key, value in ends[0].items():
+        assert torch.equal(value, ends[1][key]), key
+
+
 def test_what_is_shown_is_mirrored_with_its_places_and_the_light_is_its_own():
     videos = made(views=("left_wrist", "third_person"))
     found = lesson(videos, 40, 2, CONFIG, np.random.default_rng(3))

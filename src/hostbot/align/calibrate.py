@@ -6,7 +6,7 @@ Legend: K steps of a video, d embedding width, f features.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -25,13 +25,20 @@ _LEAST = 8
 """Tasks from which on some of them are company to the others."""
 _SUMMED = 900
 """Pairs that likeness is learned from at most, unless there are more tasks: each is two videos to embed."""
-_FOLDS = 2
-"""Parts of the tasks; likeness in one is learned from the others."""
+_FEW_FOLDS, _FOLDS, _FOLD = 2, 5, 8
+"""Parts of the tasks, likeness in one of which is learned from the others: few, unless each gets so many tasks."""
+_WRONG = 4
+"""Executions of other tasks that each demonstration is matched with."""
 
 
-def fold_of(task: str) -> int:
+def folds_of(tasks: Collection[str]) -> int:
+    """In how many parts tasks are: the more, the more like the maps in the end are those that a part is judged by."""
+    return _FOLDS if len(set(tasks)) >= _FOLDS * _FOLD else _FEW_FOLDS
+
+
+def fold_of(task: str, folds: int) -> int:
     """A task's part."""
-    return zlib.crc32(task.encode()) % _FOLDS
+    return zlib.crc32(task.encode()) % folds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +49,14 @@ class Summaries:
     demos: Float32[np.ndarray, "n f"]
     robots: Float32[np.ndarray, "n f"]
 
+    @property
+    def folds(self) -> int:
+        """Parts that the tasks are in."""
+        return folds_of(self.tasks)
+
     def learned(self, without: int | None = None) -> Float32[np.ndarray, "2 k f+1"]:
         """Maps from all pairs, or from those of the other folds."""
-        keep = np.array([fold_of(task) != without for task in self.tasks])
+        keep = np.array([fold_of(task, self.folds) != without for task in self.tasks])
         numbers = np.unique(self.tasks, return_inverse=True)[1]
         return learn_likeness(self.demos[keep], self.robots[keep], numbers[keep])
 
@@ -60,7 +72,8 @@ def summaries_of(
     Each fold must leave tasks to tell apart to the others; ``tick`` is told of every task, and of how many there are.
     """
     crossed = [task for task in pairs.names if all(map(pairs.tasks[task].get, ("human", "robot")))]
-    fewest = min(sum(fold_of(task) == fold for task in crossed) for fold in range(_FOLDS))
+    folds = folds_of(crossed)
+    fewest = min(sum(fold_of(task, folds) == fold for task in crossed) for fold in range(folds))
     if len(crossed) < _LEAST or fewest < 2:
         return None
     per_task = per_task or max(1, min(4, _SUMMED // len(crossed)))
@@ -80,6 +93,16 @@ def summaries_of(
         tick(1, len(crossed))
     tasks, demos, robots = zip(*found, strict=True)
     return Summaries(tasks=tasks, demos=np.stack(demos), robots=np.stack(robots))
+
+
+def _wrong(task: str, drawn: Sequence[tuple[str, Clip, Clip]], folds: int) -> list[tuple[str, Clip]]:
+    """Executions of a few other tasks; of the task's own fold if it has any, whose maps have learned neither task."""
+    found: dict[str, Clip] = {}
+    for name, _, robot in drawn:
+        if name != task:
+            found.setdefault(name, robot)
+    near = {name: robot for name, robot in found.items() if fold_of(name, folds) == fold_of(task, folds)}
+    return list((near or found).items())[:_WRONG]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +148,15 @@ def calibrate(
     }
     company = company_of(*zip(*first.values(), strict=True)) if len(first) >= _LEAST else None
     tasks = np.array(list(first))
-    maps = None if summaries is None else [summaries.learned(fold) for fold in range(_FOLDS)]
+    folds = _FEW_FOLDS if summaries is None else summaries.folds
+    maps = None if summaries is None else [summaries.learned(fold) for fold in range(folds)]
 
     def values_of(
         demo: Float32[np.ndarray, "K d"], robot: Float32[np.ndarray, "J d"], *own: str
     ) -> Float[np.ndarray, " f"]:
         others = None if company is None else company.only(~np.isin(tasks, own))
         if others is not None and maps is not None:
-            others = replace(others, maps=maps[fold_of(own[0])])
+            others = replace(others, maps=maps[fold_of(own[0], folds)])
         looks = aligner.looks(demo), aligner.looks(robot)
         return features(demo, robot, aligner.align(demo, robot).found, others, looks)
 
@@ -140,9 +164,7 @@ def calibrate(
     for k, (task, demo, robot) in enumerate(drawn):
         same.append(values_of(of(demo), of(robot), task))
         backwards.append(values_of(of(demo, True), of(robot), task))
-        if other := [(name, later) for name, _, later in drawn[k + 1 :] if name != task]:
-            same_fold = [one for one in other if fold_of(one[0]) == fold_of(task)]
-            name, later = (same_fold if summaries and same_fold else other)[0]
+        for name, later in _wrong(task, drawn[k + 1 :] + drawn[:k], 1 if maps is None else folds):
             others.append(values_of(of(demo), of(later), task, name))
     if company is not None and summaries is not None:
         company = replace(company, maps=summaries.learned())

@@ -98,18 +98,19 @@ def fit_both(
 
 
 def fit(values: Float[np.ndarray, "n f"], same: Bool[np.ndarray, " n"], ridge: float = 1e-2) -> Curve:
-    """Logistic regression by Newton's steps on standardised features; both kinds must be there."""
+    """Logistic regression by Newton's steps on standardised features; both kinds must be there, and count the same."""
     if same.all() or not same.any():
         raise BadInput("a calibration needs pairs of one task and of different tasks")
     mean, std = values.mean(0), values.std(0) + 1e-9
     x = np.concatenate([(values - mean) / std, np.ones((len(values), 1))], 1)
-    num = values.shape[1]
+    num, share = values.shape[1], same.mean()
+    counts = np.where(same, 0.5 / share, 0.5 / (1 - share))
     w = np.zeros(num + 1)
     penalty = ridge * np.diag([1.0] * num + [0.0])
     for _ in range(50):
         p = 1 / (1 + np.exp(-np.clip(x @ w, -60, 60)))
-        gradient = x.T @ (p - same) / len(x) + penalty @ w
-        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(x) + penalty + 1e-9 * np.eye(num + 1)
+        gradient = x.T @ (counts * (p - same)) / len(x) + penalty @ w
+        hessian = (x * (counts * p * (1 - p))[:, None]).T @ x / len(x) + penalty + 1e-9 * np.eye(num + 1)
         w = w - np.linalg.solve(hessian, gradient)
     scaled = w[:-1] / std
     return Curve(weights=tuple(map(float, scaled)), bias=float(w[-1] - (scaled * mean).sum()))

@@ -13,7 +13,7 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,9 @@ _OUTPUTS = ("once.", "moving.", "gate.", "role.", "tell.")
 """Matrices that are no steps on the way: what they give is not turned into anything else."""
 _MOVING = 0.3
 """How much motion in the picture counts beside postures and places."""
-_AT_ONCE = 128
+_AT_ONCE, _ON_DEVICE = 128, 32
+"""Pictures that are seen at once when nothing is learned, and how many times as many on a device."""
+_UPLOADED = 8192
 _KEPT = ("momentum_buffer", "step", "exp_avg", "exp_avg_sq")
 """What an optimiser knows of a parameter."""
 _COUNTS = (2.0, 1.2, 0.8, 1.6, 1.6, 1.0, 1.0, 0.8)
@@ -81,12 +83,15 @@ class TeachConfig:
 
 
 class Videos:
-    """Annotated videos of one kind, somewhere in one array, which may lie on disk: only what is drawn is read."""
+    """Annotated videos of one kind, somewhere in one array, which may lie on disk: only what is drawn is read.
+
+    They may lie on a device as well, which then draws the pictures itself.
+    """
 
     def __init__(
         self,
         views: tuple[str, ...],
-        pictures: UInt8[np.ndarray, "n V s s 3"],
+        pictures: UInt8[np.ndarray, "n V s s 3"] | UInt8[Tensor, "n V s s 3"],
         lengths: Int[np.ndarray, " E"],
         known: Annotations,
         riding: tuple[bool, ...],
@@ -117,7 +122,25 @@ class Videos:
         self, rows: Int[np.ndarray, " *n"], video: Int[np.ndarray, " *n"]
     ) -> UInt8[Tensor, "*n V s s 3"]:
         """Pictures of frames, counted over all videos, and which video each is of."""
-        return torch.from_numpy(np.asarray(self.pictures[rows + self._moved[video]]))
+        at = rows + self._moved[video]
+        if isinstance(self.pictures, Tensor):
+            return self.pictures[torch.from_numpy(at).to(self.pictures.device)]
+        return torch.from_numpy(np.asarray(self.pictures[at]))
+
+    @property
+    def device(self) -> torch.device:
+        """Where pictures are drawn."""
+        return self.pictures.device if isinstance(self.pictures, Tensor) else torch.device("cpu")
+
+    def held(self, device: torch.device) -> Videos:
+        """The same, all pictures on a device."""
+        pictures = torch.empty(self.pictures.shape, dtype=torch.uint8, device=device)
+        for first in range(0, len(pictures), _UPLOADED):
+            part = np.ascontiguousarray(self.pictures[first : first + _UPLOADED])
+            pictures[first : first + _UPLOADED] = torch.from_numpy(part).to(device)
+        first = self.starts + self._moved
+        riding = tuple(self.riding.tolist())
+        return Videos(self.views, pictures, self.lengths, self.known, riding, first)
 
     def moments(self, rows: Int[np.ndarray, " B"], reach: int) -> Clips:
         """Frames with their neighbours, each a clip of which one step is read."""
@@ -147,8 +170,16 @@ class Lesson:
     spots: Float[Tensor, "M H 2"]
     light: Light
 
+    def to(self, device: torch.device) -> Lesson:
+        """The same on a device."""
+        if device.type == "cpu":
+            return self
+        names = ("clips", "views", "posture", "moving", "spots")
+        light = (self.light[0].to(device), self.light[1].to(device))
+        return Lesson(light=light, **{name: getattr(self, name).to(device) for name in names})
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Report:
     """What one step did, by source."""
 
@@ -169,8 +200,8 @@ def lesson(videos: Videos, num: int, reach: int, config: TeachConfig, rng: np.ra
     rows = np.sort(rng.integers(len(videos), size=num))
     clips, width = videos.moments(rows, reach), len(videos.views)
     mirrored = torch.from_numpy(rng.random((num, width)) < 0.5)
-    frames = clips.frames.transpose(1, 2)
-    frames[mirrored] = frames[mirrored].flip(3)
+    turned = mirrored.to(clips.frames.device)[:, None, :, None, None, None]
+    clips = replace(clips, frames=torch.where(turned, clips.frames.flip(4), clips.frames))
     spots = torch.from_numpy(videos.known.spots[rows])
     spots[..., 0] = torch.where(mirrored[..., None], -spots[..., 0], spots[..., 0])
     kept = torch.from_numpy(rng.random((1, num, width)) >= config.dropped)
@@ -198,7 +229,7 @@ def moment_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
     """Errors of postures, of motion seen, and of places; all views are searched, those that are kept tell."""
     num, width = given.views.shape[1:]
-    places = given.clips.places(torch.ones(num, width, dtype=torch.bool))
+    places = given.clips.places(torch.ones_like(given.views[0]))
     around, spots = reader.searched(given.clips, places, given.light)
     at = _looked_at(spots.detach().float(), given.spots, own, rng)
     seen = reader.closely(given.clips, places, at, around, given.light)
@@ -215,8 +246,8 @@ def _looked_at(
     found: Float[Tensor, "M G 2"], known: Float[Tensor, "M G 2"], own: float, rng: np.random.Generator
 ) -> Float[Tensor, "M G 2"]:
     """Where hands are found or, for some pictures, near where they are: glimpses are to be read in either case."""
-    mine = torch.from_numpy(rng.random((len(found), 1, 1)) < own)
-    off = torch.from_numpy(rng.standard_normal(found.shape)).float()
+    mine = torch.from_numpy(rng.random((len(found), 1, 1)) < own).to(found.device)
+    off = torch.from_numpy(rng.standard_normal(found.shape)).float().to(found.device)
     at = torch.where(mine, found + 0.03 * off, known + 0.08 * off)
     return torch.where((known[:, :1] == known[:, 1:]).all(-1, keepdim=True), at[:, :1], at)
 
@@ -245,7 +276,8 @@ class Teacher:
                 f"moments and weights are of {sorted(config.moments)}, videos of {sorted(sources)}"
             )
         self.reader, self.sources, self.config, self.folder = reader, sources, config, folder
-        reader.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.device = next(iter(sources.values())).device
+        reader.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.named = {n: p for n, p in reader.named_parameters() if not n.startswith(_FOLLOWING)}
         self.optimiser = optimiser_of(self.named, config, config.learning_rate)
         looks = (*reader.config.far, *reader.config.near)
@@ -271,7 +303,9 @@ class Teacher:
 
     def _lessons(self, step: int) -> dict[str, Lesson]:
         return {
-            name: lesson(videos, self.config.moments[name], self._reach, self.config, self._rng(0, step, k))
+            name: lesson(
+                videos, self.config.moments[name], self._reach, self.config, self._rng(0, step, k)
+            ).to(self.device)
             for k, (name, videos) in enumerate(sorted(self.sources.items()))
         }
 
@@ -281,12 +315,12 @@ class Teacher:
         for group in self.optimiser.param_groups:
             group["lr"] = rate(self.step, config.steps, config, config.learning_rate)
         self.optimiser.zero_grad(set_to_none=True)
-        posture, spots, total = {}, {}, torch.zeros(())
+        posture, spots, total = {}, {}, torch.zeros((), device=self.device)
         for k, (name, given) in enumerate(lessons.items()):
-            with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bf16):
                 told, moving, where = moment_loss(self.reader, given, own, self._rng(1, self.step, k))
             total = total + config.weights[name] * (told + _MOVING * moving + where)
-            posture[name], spots[name] = float(told.detach()), float(where.detach())
+            posture[name], spots[name] = told.detach(), where.detach()
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.named.values(), config.clip)
         if not math.isfinite(float(total.detach())):
@@ -295,7 +329,8 @@ class Teacher:
             )
         self.optimiser.step()
         self.step += 1
-        return Report(step=self.step, posture=posture, spots=spots)
+        numbers = ({name: float(value) for name, value in found.items()} for found in (posture, spots))
+        return Report(self.step, *numbers)
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
         """Everything a run needs to go on, by name."""
@@ -337,15 +372,17 @@ class Teacher:
 def shown(reader: HandReader, videos: Videos, bf16: bool = False) -> Float[Tensor, "F V D"]:
     """What every picture alone shows, as the reader finds and sees it."""
     reader.eval()
-    found = torch.empty(len(videos), len(videos.views), reader.config.width)
+    device = videos.device
+    at_once = _AT_ONCE if device.type == "cpu" else _ON_DEVICE * _AT_ONCE
+    found = torch.empty(len(videos), len(videos.views), reader.config.width, device=device)
     for k, (start, length) in enumerate(zip(videos.starts, videos.lengths, strict=True)):
         rows = np.arange(start, start + length)
         frames = videos.frames(rows, np.full(length, k))
-        clips = whole_clips(frames[None], riding=videos.riding[None])
+        clips = whole_clips(frames[None], riding=videos.riding[None]).to(device)
         places = clips.places(clips.present)
         parts = []
-        for chunk in places.split(_AT_ONCE):
-            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        for chunk in places.split(at_once):
+            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 around, spots = reader.searched(clips, chunk)
                 parts.append(reader.closely(clips, chunk, spots, around))
         found[rows] = torch.cat(parts).view(length, len(videos.views), -1)
@@ -393,7 +430,9 @@ def _followed_error(
     there = torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
     kept = torch.from_numpy(rng.random((1, len(chosen), len(videos.views))) >= config.dropped)
     kept[..., -1] |= ~kept.any(-1)
+    kept, there = kept.to(seen.device), there.to(seen.device)
     with torch.no_grad():
-        hidden = reader.pooled(seen[torch.from_numpy(rows)], kept)[0]
-    told = reader.followed(hidden, torch.from_numpy(lengths))
-    return posture_error(told[there], torch.from_numpy(videos.known.posture[rows])[there])
+        hidden = reader.pooled(seen[torch.from_numpy(rows).to(seen.device)], kept)[0]
+    told = reader.followed(hidden, torch.from_numpy(lengths).to(seen.device))
+    wanted = torch.from_numpy(videos.known.posture[rows]).to(seen.device)
+    return posture_error(told[there], wanted[there])

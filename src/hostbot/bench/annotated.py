@@ -78,8 +78,8 @@ def spots_in(world: World, camera: str) -> Float[np.ndarray, "H 2"]:
     return np.clip(np.array(found * (len(LIMBS) // len(found))), -1, 1)
 
 
-def annotated_robot(task: Task, seed: int, config: EnvConfig) -> Annotated | None:
-    """The expert's execution; None where it failed."""
+def annotated_robot(task: Task, seed: int, config: EnvConfig, anyhow: bool = False) -> Annotated | None:
+    """The expert's execution; None where it failed, unless it is wanted anyhow."""
     env = SimEnv(task, config)
     env.begin(seed)
     actor, world, done = env.expert(), env.world, False
@@ -95,11 +95,13 @@ def annotated_robot(task: Task, seed: int, config: EnvConfig) -> Annotated | Non
     views = {view: np.stack([frame[view] for frame in frames]) for view in config.views}
     events = tuple(event for event in actor.events if event.frame < len(frames))
     made = Annotated(views=views, annotations=known.annotations(spots), events=events)
-    return made if env.success else None
+    return made if env.success or anyhow else None
 
 
-def annotated_human(task: Task, seed: int, config: DemonstratorConfig, cameras: int = 1) -> list[Annotated]:
-    """A person doing the task, seen by some cameras in a room each; none where they failed."""
+def annotated_human(
+    task: Task, seed: int, config: DemonstratorConfig, cameras: int = 1, anyhow: bool = False
+) -> list[Annotated]:
+    """A person doing the task, seen by some cameras in a room each; none where they failed, unless wanted anyhow."""
     take = Recording(task, seed, config)
     painter = Painter(take.world.model, config.size, config.shadows)
     rng = seeded(task, seed, "other rooms")
@@ -115,7 +117,7 @@ def annotated_human(task: Task, seed: int, config: DemonstratorConfig, cameras: 
         going = take.advance()
     pictures = [views[VIEW] for views in painter.develop()]
     painter.close()
-    if not take.judge.success:
+    if not (take.judge.success or anyhow):
         return []
     events = tuple(event for event in take.actor.events if event.frame < len(spots[0]))
     return [
