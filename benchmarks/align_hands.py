@@ -335,6 +335,9 @@ def main() -> None:
         "--go-on", action="store_true", help="from the reader that stands beside the embedding already"
     )
     parser.add_argument(
+        "--mirrored", action="store_true", help="mean of what pictures and mirror images tell"
+    )
+    parser.add_argument(
         "--teach-only", action="store_true", help="stop when OUT/work/reader.safetensors is there"
     )
     parser.add_argument("--seed", type=int, default=0)
@@ -397,7 +400,7 @@ def run(given: argparse.Namespace) -> None:
     del sources
 
     def beside(share: float) -> Aligner:
-        hands = replace(reader.config, share=share)
+        hands = replace(reader.config, share=share, mirrored=given.mirrored)
         encoder = SmallFrameEncoder(replace(plainly.config, hands=hands))
         encoder.load_state_dict(
             plainly.state_dict() | {f"hands.{k}": v for k, v in reader.state_dict().items()}
@@ -425,7 +428,7 @@ def run(given: argparse.Namespace) -> None:
         summaries=summed(aligner, learned, filmed if files else lambda take: take),
     )
     aligner = aligner if calibrated is None else calibrated.of(aligner)
-    notes = notes_of(given, len(learned), measure.hardware(aligner.device)["device"])
+    notes = notes_of(given, config.steps, len(learned), measure.hardware(aligner.device)["device"])
     save_aligner(aligner.encoder, aligner.config, given.out / "align.json", notes, company=aligner.company)
     tell({"calibrated": load_aligner(given.out).identity})
     result: dict[str, Any] = {
@@ -459,12 +462,14 @@ def summed(
     return Summaries(tasks=tuple(tasks), demos=np.stack(found["human"]), robots=np.stack(found["robot"]))
 
 
-def notes_of(given: argparse.Namespace, videos: int, device: str) -> dict[str, str]:
+def notes_of(given: argparse.Namespace, steps: int, videos: int, device: str) -> dict[str, str]:
     was = read_json(given.weights / "align.json" if given.weights else _shipped())["notes"]
+    before = f"{was['hands']}; then " if given.go_on else ""
     return {
         "trained": was["trained"],
-        "hands": f"by benchmarks/align_hands.py: {given.steps} and {given.follow_steps} steps over {videos} videos of "
-        f"training tasks and drills, from what the renderer knows of hands (docs/paper.md), on {device}",
+        "hands": f"{before}by benchmarks/align_hands.py: {steps} and {given.follow_steps} steps over {videos} videos "
+        "of training tasks, drills and hands that roam, from what the renderer knows of hands (docs/paper.md), on "
+        f"{device}",
         "calibrated": "on human-robot pairs of training tasks, scenes from seed 620000 on, none of them trained on",
         "again": "python benchmarks/align_hands.py OUT",
     }
