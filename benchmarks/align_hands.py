@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Of a point that postures may make up; which it is, validation pairs decide."""
-REST, BEGIN = 0.05, 8.0
+REST, BEGIN = 0.05, 6.0
 """What counts as a rest, what a step before the beginning costs at most: from validation pairs (align_rests.py)."""
 PACED = 60
 """Steps by whose second half the pace is found."""

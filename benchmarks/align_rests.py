@@ -25,7 +25,7 @@ from hostbot.align.aligner import Aligner, load_aligner
 from hostbot.align.evaluate import Truth, event_error
 from hostbot.align.videos import Embedded, align_whole, embed_episode
 
-RESTS, BEGINS = (0.0, 0.02, 0.05, 0.1, 0.15), (None, 12.0, 8.0, 6.0, 4.0)
+RESTS, BEGINS = (0.0, 0.02, 0.05, 0.1, 0.15), (None, 12.0, 8.0, 6.0, 5.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,24 @@ def with_rest(pair: Pair, rng: np.random.Generator) -> Pair:
 def with_false_start(pair: Pair, rng: np.random.Generator) -> Pair:
     """A part of it, and twice as fast back again, before it begins."""
     num = len(pair.demo)
-    part = np.arange(int(rng.uniform(0.3, 0.7) * num))
-    before = np.concatenate([part, part[::-2]])
+    return _begun_before(pair, _tried(rng.uniform(0.3, 0.7) * num, 2))
+
+
+def with_tries(pair: Pair, rng: np.random.Generator) -> Pair:
+    """One or two tries that get far or all the way, and three times as fast back again, before it begins."""
+    num = len(pair.demo)
+    tries = int(rng.integers(1, 3))
+    return _begun_before(pair, np.concatenate([_tried(rng.uniform(0.6, 1.0) * num, 3) for _ in range(tries)]))
+
+
+def _tried(upto: float, faster: int) -> np.ndarray:
+    part = np.arange(int(upto))
+    return np.concatenate([part, part[::-faster]])
+
+
+def _begun_before(pair: Pair, before: np.ndarray) -> Pair:
+    """Some of its frames shown before it begins; they are no progress."""
+    num = len(pair.demo)
     moved = _shown(pair, np.concatenate([before, np.arange(num)]), pair.back.robot_events + len(before))
     outside = np.arange(len(moved.demo)) < len(before)
     there = replace(moved.there, demo_progress=np.where(outside, 0.0, moved.there.demo_progress))
@@ -108,7 +124,10 @@ def main() -> None:
         points = embed_episode(aligner, human, h).points, embed_episode(aligner, robot, r).points
         pairs.append(Pair(*points, *truths(robot, r, human, h)))
         print(f"{len(pairs)} pairs", end="\r", flush=True)
-    changes = {"as they are": as_it_is, "a rest": with_rest, "a false start": with_false_start}
+    changes = {
+        "as they are": as_it_is, "a rest": with_rest, "a false start": with_false_start,
+        "one or two whole tries": with_tries,
+    }  # fmt: skip
     settings = [(rest, None) for rest in RESTS] + [(REST, begin) for begin in BEGINS[1:]]
     figures = []
     for rest, begin in settings:
