@@ -335,9 +335,6 @@ def main() -> None:
         "--go-on", action="store_true", help="from the reader that stands beside the embedding already"
     )
     parser.add_argument(
-        "--mirrored", action="store_true", help="mean of what pictures and mirror images tell"
-    )
-    parser.add_argument(
         "--teach-only", action="store_true", help="stop when OUT/work/reader.safetensors is there"
     )
     parser.add_argument("--seed", type=int, default=0)
@@ -400,7 +397,7 @@ def run(given: argparse.Namespace) -> None:
     del sources
 
     def beside(share: float) -> Aligner:
-        hands = replace(reader.config, share=share, mirrored=given.mirrored)
+        hands = replace(reader.config, share=share)
         encoder = SmallFrameEncoder(replace(plainly.config, hands=hands))
         encoder.load_state_dict(
             plainly.state_dict() | {f"hands.{k}": v for k, v in reader.state_dict().items()}

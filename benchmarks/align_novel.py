@@ -1,6 +1,6 @@
 """Alignment of human and robot videos of the bench's novel tasks, beside clock time: errors at events, per family.
 
-The datasets come from ``hostbot sim record --split novel --episodes-per-task 2 --first-seed 770000 --out FOLDER``.
+The datasets come from ``hostbot sim record --split novel --episodes-per-task 6 --first-seed 880000 --out FOLDER``.
 Demonstration k of a task is paired with execution k of it.
 """
 

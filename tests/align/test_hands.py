@@ -144,15 +144,3 @@ def test_settings_that_make_no_sense_are_refused(change):
 def test_glimpses_larger_than_pictures_are_refused():
     with pytest.raises(BadInput, match="40 pixels do not fit pictures of 32"):
         HandReader(HandsConfig(), 32)
-
-
-def test_with_mirror_images_a_video_and_its_mirror_image_have_one_posture():
-    model, given = reader(replace(HANDS, mirrored=True)), clips(num=2, steps=6, views=2)
-    turned = replace(given, frames=given.frames.flip(4))
-    alone = HandReader(HANDS, 32).eval()
-    alone.load_state_dict(model.state_dict())
-    both = [told(alone, one).posture for one in (given, turned)]
-    assert not torch.allclose(*both)
-    torch.testing.assert_close(told(model, given).posture, told(model, turned).posture)
-    torch.testing.assert_close(told(model, given).posture, 0.5 * (both[0] + both[1]))
-    assert torch.equal(told(model, given).spots, told(alone, given).spots)

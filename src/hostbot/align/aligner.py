@@ -82,9 +82,7 @@ def build_encoder(config: SmallConfig | QwenConfig, *, pretrained: bool = True) 
 def _settings(config: AlignerConfig) -> dict[str, Any]:
     """What tells aligners apart; what is not used of what came later is no part of it, as it was none of older ones."""
     found = to_dict(config)
-    later = [(found["encoder"], "hands"), (found["match"], "begin"), (found, "begin"), (found, "rest")]
-    if hands := found["encoder"].get("hands"):
-        later.append((hands, "mirrored"))
+    later = (found["encoder"], "hands"), (found["match"], "begin"), (found, "begin"), (found, "rest")
     for where, name in later:
         if not where.get(name, True):
             del where[name]

@@ -12,7 +12,7 @@ s pixels a side of a glimpse, D width, P numbers of a posture.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -61,8 +61,6 @@ class HandsConfig:
     """Steps between what each of them sees."""
     share: float = 0.7
     """Of a point that the posture makes up, the rest being the embedding's."""
-    mirrored: bool = False
-    """Whether what is told is the mean of what the pictures and their mirror images tell: half as fast, surer."""
 
     def __post_init__(self) -> None:
         if (
@@ -262,13 +260,6 @@ class HandReader(nn.Module):
 
     def forward(self, clips: Clips, views: Bool[Tensor, "K B V"], at_once: int) -> Told:
         """Postures of all picked steps, taken to follow one another, for each choice of views."""
-        found = self._told(clips, views, at_once)
-        if not self.config.mirrored:
-            return found
-        turned = self._told(replace(clips, frames=clips.frames.flip(4)), views, at_once)
-        return replace(found, posture=0.5 * (found.posture + turned.posture))
-
-    def _told(self, clips: Clips, views: Bool[Tensor, "K B V"], at_once: int) -> Told:
         places = clips.places(views.any(0))
         parts = []
         for chunk in places.split(at_once):
