@@ -362,7 +362,10 @@ class Teacher:
             parameter.copy_(saved.tensor(f"model/{name}"))
             keys = [key for key in _KEPT if f"{key}/{name}" in saved.names()]
             self.optimiser.state[parameter] = {
-                key: saved.tensor(f"{key}/{name}").clone(memory_format=torch.preserve_format) for key in keys
+                key: saved.tensor(f"{key}/{name}")
+                .to(parameter.device)
+                .clone(memory_format=torch.preserve_format)
+                for key in keys
             }
         self.step = int(saved.note["step"])
         return self.step
